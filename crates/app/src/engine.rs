@@ -507,7 +507,7 @@ impl Engine<'_> {
     /// Connections of the engine before this one come to the workers that stay.
     fn open_doors(&self) {
         let staying = self.workers.iter().filter(|worker| !worker.retiring && !self.draining);
-        self.doors.set(staying.map(|worker| worker.mailbox.clone()).collect());
+        self.doors.set(staying.map(Running::door).collect());
     }
 }
 

@@ -105,6 +105,7 @@ impl Counts for handoff::Summary {
         self.lent += other.lent;
         self.asked += other.asked;
         self.upgrades += other.upgrades;
+        self.passed += other.passed;
         self.expired += other.expired;
     }
 }

@@ -37,6 +37,13 @@ pub(super) struct Running {
     listening: Vec<ListenerName>,
 }
 
+impl Running {
+    /// Where connections come to it, and its number.
+    pub(super) fn door(&self) -> (u16, Arc<Mailbox>) {
+        (worker_number(self.number), self.mailbox.clone())
+    }
+}
+
 /// A worker that has a thread and all else that the kernel could refuse. Dropped, it ends.
 pub(super) struct Prepared {
     number: usize,
@@ -189,7 +196,8 @@ impl Engine<'_> {
         self.share_out(Some(first as u32), config);
         let going: Vec<_> = self.workers.iter().skip(first).filter(|worker| !worker.retiring).collect();
         let going = going.into_iter().map(|worker| worker.mailbox.clone()).collect();
-        let passage = self.passage_within(going, heirs.clone());
+        let doors = self.workers[..first].iter().map(Running::door).collect();
+        let passage = self.passage_within(going, doors);
         if let Err(error) = &passage {
             log::warning(format_args!("workers that go keep what is under way until it has ended: {error}"));
         }
@@ -202,7 +210,7 @@ impl Engine<'_> {
     }
 
     /// A way from workers to others of this engine, as to those of the next one.
-    fn passage_within(&mut self, from: Vec<Arc<Mailbox>>, to: Vec<Arc<Mailbox>>) -> io::Result<Passage> {
+    fn passage_within(&mut self, from: Vec<Arc<Mailbox>>, to: Vec<(u16, Arc<Mailbox>)>) -> io::Result<Passage> {
         let (ours, theirs) = UnixStream::pair()?;
         let doors = Arc::new(Doors::default());
         doors.set(to);

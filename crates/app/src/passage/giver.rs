@@ -133,14 +133,15 @@ impl Giver {
                 batch.push(given);
             }
             for (number, (passenger, _)) in &batch {
-                let Passenger { socket, file, listener, site, generation, server, image } = passenger;
+                let Passenger { socket, file, listener, site, generation, worker, server, image } = passenger;
                 descriptors.push(socket.as_fd());
                 descriptors.extend(file.as_ref().map(|(descriptor, _)| descriptor.as_fd()));
                 descriptors.extend(server.as_ref().map(|(descriptor, _)| descriptor.as_fd()));
                 let file = file.as_ref().map(|(_, state)| *state);
                 let server = server.as_ref().map(|(_, server)| server.clone());
                 let (listener, site, image) = (listener.to_string(), site.clone(), image.clone());
-                offers.push(Offer { number: *number, listener, site, file, generation: *generation, server, image });
+                let (generation, worker) = (*generation, *worker);
+                offers.push(Offer { number: *number, listener, site, file, generation, worker, server, image });
             }
             let sent = channel::send_bytes(stream, &PassageMessage::Offer(offers).encode(), &descriptors);
             drop(descriptors);

@@ -28,8 +28,10 @@ pub struct Passenger {
     pub listener: ListenerName,
     /// The site of its last request, by name.
     pub site: String,
-    /// It's a flow of nodes behind fronts: how often it has changed hands.
+    /// It's a flow that other servers know of: how often it has changed hands.
     pub generation: Option<Generation>,
+    /// Only the next engine's worker of this number can have it.
+    pub worker: Option<u16>,
     /// The socket of the server that answers its client, and what lies between them.
     pub server: Option<(OwnedFd, ServerEnd)>,
     /// A `handoff::Image`; of the client of a port, a `handoff::RelayState`.
@@ -85,21 +87,28 @@ impl Passage {
     }
 }
 
-/// The workers that take connections, one after the other.
+/// The workers that take connections, one after the other; each with its number.
 #[derive(Debug, Default)]
-pub struct Doors(Mutex<(Vec<Arc<Mailbox>>, usize)>);
+pub struct Doors(Mutex<(Vec<(u16, Arc<Mailbox>)>, usize)>);
 
 impl Doors {
     /// These from now on; none when the engine is about to go itself.
-    pub fn set(&self, mailboxes: Vec<Arc<Mailbox>>) {
+    pub fn set(&self, mailboxes: Vec<(u16, Arc<Mailbox>)>) {
         lock(&self.0).0 = mailboxes;
     }
 
-    fn next(&self) -> Option<Arc<Mailbox>> {
+    /// The worker of that number, or the next one.
+    fn open(&self, worker: Option<u16>) -> Option<Arc<Mailbox>> {
         let mut doors = lock(&self.0);
         let (mailboxes, next) = &mut *doors;
-        *next = next.wrapping_add(1);
-        mailboxes.get(next.checked_rem(mailboxes.len())?).cloned()
+        let place = match worker {
+            Some(worker) => mailboxes.iter().position(|(number, _)| *number == worker)?,
+            None => {
+                *next = next.wrapping_add(1);
+                next.checked_rem(mailboxes.len())?
+            }
+        };
+        mailboxes.get(place).map(|(_, mailbox)| mailbox.clone())
     }
 }
 

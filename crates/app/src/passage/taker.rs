@@ -109,20 +109,20 @@ impl Taker {
     fn offered(&mut self, offers: Vec<Offer>, descriptors: Vec<OwnedFd>) {
         let mut descriptors = descriptors.into_iter();
         for offer in offers {
-            let Offer { number, listener, site, file, generation, server, image } = offer;
+            let Offer { number, listener, site, file, generation, worker, server, image } = offer;
             // A process with no descriptors left gets fewer than were sent, the first ones.
             let socket = descriptors.next();
             let file = file.map(|state| descriptors.next().map(|descriptor| (descriptor, state)).ok_or(()));
             let server = server.map(|server| descriptors.next().map(|descriptor| (descriptor, server)).ok_or(()));
             let (Some(socket), Ok(file), Ok(server), Ok(listener), Some(mailbox)) =
-                (socket, file.transpose(), server.transpose(), listener.parse(), self.doors.next())
+                (socket, file.transpose(), server.transpose(), listener.parse(), self.doors.open(worker))
             else {
                 self.answers.push((number, Verdict::Refused));
                 continue;
             };
             self.asked += 1;
             let answer = Answer { number, mailbox: mailbox.clone(), sender: Some(self.sender.clone()) };
-            let passenger = Passenger { socket, file, listener, site, generation, server, image };
+            let passenger = Passenger { socket, file, listener, site, generation, worker, server, image };
             mailbox.send(Control::Offered { passenger, key: (self.number, number), answer });
         }
     }

@@ -19,7 +19,7 @@ fn passenger() -> (TcpStream, Passenger) {
     let socket = listener.accept().unwrap().0.into();
     let listener = "127.0.0.1:0".parse().unwrap();
     let (site, generation, image) = ("site".to_owned(), Some(Generation(3)), vec![1, 2, 3]);
-    (client, Passenger { socket, file: None, listener, site, generation, server: None, image })
+    (client, Passenger { socket, file: None, listener, site, generation, worker: None, server: None, image })
 }
 
 /// The next message that `mailbox` gets.
@@ -43,7 +43,7 @@ fn a_connection_goes_from_one_end_to_the_other() {
     let (old, new) = (mailbox(), mailbox());
     let (ours, theirs) = UnixStream::pair().unwrap();
     let doors = Arc::new(Doors::default());
-    doors.set(vec![new.clone()]);
+    doors.set(vec![(0, new.clone())]);
     take(7, theirs, doors).unwrap();
     let passage = give(1, ours, vec![old.clone()]).unwrap();
     let (mut client, passenger) = passenger();
@@ -74,7 +74,7 @@ fn what_is_refused_comes_back() {
         matches!(next(&old), Control::Returned { verdict: Some(Verdict::Refused), .. }),
         "nobody takes connections"
     );
-    doors.set(vec![new.clone()]);
+    doors.set(vec![(0, new.clone())]);
     for verdict in [Some(Verdict::Unwanted), Some(Verdict::Refused), None] {
         offer();
         let Control::Offered { answer, .. } = next(&new) else { panic!("an offer") };
@@ -147,7 +147,7 @@ fn what_was_not_let_go_of_is_dropped_untouched() {
     let new = mailbox();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let doors = Arc::new(Doors::default());
-    doors.set(vec![new.clone()]);
+    doors.set(vec![(0, new.clone())]);
     take(2, theirs, doors).unwrap();
     let old = mailbox();
     let passage = give(1, ours, vec![old.clone()]).unwrap();

@@ -182,19 +182,19 @@ impl EngineProcess {
         self.tell(&format!("drain {} busy", within.as_millis()), &[]);
     }
 
-    /// Has it accept no more, and give its connections to `next` if they may go there. Once for each next one.
-    pub(super) fn make_way(&mut self, next: &EngineProcess, within: Duration, may_pass: bool) {
+    /// Has it accept no more, and give its connections to `next`. Once for each next one.
+    pub(super) fn make_way(&mut self, next: &EngineProcess, within: Duration) {
         if self.passes_to.replace(next.pid) == Some(next.pid) {
             return;
         }
         self.is_draining = true;
         let text = format!("drain {} idle", within.as_millis());
-        match UnixStream::pair().ok().filter(|_| may_pass) {
-            Some((ours, theirs)) => {
+        match UnixStream::pair() {
+            Ok((ours, theirs)) => {
                 next.tell("take", &[theirs.as_fd()]);
                 self.tell(&text, &[ours.as_fd()]);
             }
-            None => self.tell(&text, &[]),
+            Err(_) => self.tell(&text, &[]),
         }
     }
 

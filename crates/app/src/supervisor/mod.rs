@@ -528,11 +528,10 @@ impl Supervisor<'_> {
             self.announce();
         }
         self.manager.ready(&self.config.summary());
-        // The new engine accepts now, so the old one needn't. What nodes have is in books elsewhere.
-        let may_pass = self.config.role != Role::Node || self.config.cluster.is_spread();
+        // The new engine accepts now, so the old one needn't.
         if let Some(next) = &self.engine {
             for engine in &mut self.leaving {
-                engine.make_way(next, self.config.limits.drain_timeout, may_pass);
+                engine.make_way(next, self.config.limits.drain_timeout);
             }
         }
         if std::mem::take(&mut self.upgrade_next) {

@@ -70,7 +70,7 @@ struct Arriving<F> {
     reply: Option<(ReplyState, u32)>,
     /// Who a balancer has said that the client is.
     client: Option<std::net::SocketAddr>,
-    /// It's a flow of nodes behind fronts.
+    /// Other servers know it.
     flow: Option<(FlowId, Generation)>,
     /// Another server answers it.
     server: Option<handler::ServerArrival>,
@@ -99,7 +99,8 @@ impl<H: Host> Worker<H> {
 
     /// Whether a reply that begins now is a connection's last here.
     pub(super) fn ends_after_reply(&mut self, token: Token) -> bool {
-        let passes = self.passages.is_giving() && !self.connections[token].flags.unwanted;
+        let is_wanted = !self.connections[token].flags.unwanted && !self.is_of_home(token);
+        let passes = self.passages.is_giving() && is_wanted;
         let goes_on = passes || self.goes_to_peer(token);
         let ends = match self.drain {
             Some(drain) => !drain.keep_idle || !goes_on,
@@ -142,11 +143,13 @@ impl<H: Host> Worker<H> {
         let connection = &mut self.connections[token];
         if !may_pass || !can_travel(connection) {
             if std::mem::take(&mut connection.flags.leaving) {
+                self.flow_stays(token);
                 self.thaw_run(token);
             }
             return false;
         }
         connection.flags.leaving = true;
+        self.flow_leaves(token);
         let is_free = self.freeze_run(token);
         let connection = &mut self.connections[token];
         let flags = &mut connection.flags;
@@ -186,8 +189,9 @@ impl<H: Host> Worker<H> {
         let listener = self.listeners[connection.listener as usize].sites.name;
         let site = self.sites[connection.site as usize].name.clone();
         let file = exported.flatten();
+        let worker = self.is_of_home(token).then(|| self.number_at_homes()).flatten();
         let generation = self.flow_passes(token);
-        let passenger = Passenger { socket, file, listener, site, generation, server, image };
+        let passenger = Passenger { socket, file, listener, site, generation, worker, server, image };
         let connection = &mut self.connections[token];
         connection.inbox.clear(&mut self.reactor);
         let (exchange, left) = self.connections.close(token.index);
@@ -210,6 +214,7 @@ impl<H: Host> Worker<H> {
     fn stay(&mut self, token: Token) {
         let flags = &mut self.connections[token].flags;
         (flags.leaving, flags.stays) = (false, true);
+        self.flow_stays(token);
         self.thaw_run(token);
         self.begin_with(token);
     }
@@ -280,6 +285,7 @@ impl<H: Host> Worker<H> {
             Ok(mut arrival) => {
                 if let Arrival::Http(arrival) = &mut arrival
                     && let Some((_, generation)) = arrival.flow.as_mut().filter(|(_, generation)| generation.0 > 0)
+                    && self.is_behind_fronts()
                 {
                     // Fronts take this engine's word for it from now on.
                     *generation = generation.next();
@@ -322,8 +328,8 @@ impl<H: Host> Worker<H> {
         if let Some(site) = number(&passenger.site).filter(|&site| self.ports.has(site)) {
             return self.understand_relay(site, passenger).map(|arrival| Arrival::Relay(Box::new(arrival)));
         }
-        let Passenger { socket, file, listener, site, generation, server, image } = passenger;
-        if !self.takes_flow(generation) {
+        let Passenger { socket, file, listener, site, generation, worker, server, image } = passenger;
+        if !self.takes_flow(generation, worker) {
             return Err(Verdict::Refused);
         }
         let place = self.listeners.iter().position(|listening| listening.sites.name == listener);

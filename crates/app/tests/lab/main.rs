@@ -10,6 +10,7 @@ mod foreign;
 mod fronts;
 mod motion;
 mod nodes;
+mod passing;
 mod paths;
 mod peer;
 mod privileges;

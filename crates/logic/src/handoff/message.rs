@@ -195,7 +195,10 @@ pub enum Message {
     /// other: of your offers none is taken any more.
     Bequeath,
     /// Home: another process of the node can be given what is new, so that this one needn't stay for that.
-    Followed,
+    Followed {
+        /// It may pass sockets to that one: the home takes its word for them. An older home doesn't say so.
+        hears_passed: bool,
+    },
     /// Node: so it is. It holds nothing of this home's any more.
     Inherited,
     /// Between the nodes of `spread = "l4"`, and between these and fronts: still here.
@@ -280,6 +283,8 @@ pub enum HoldingPhase {
     Returning = 2,
     /// It has ended, which the home may not have heard.
     Ended = 3,
+    /// Its socket goes to another process of the node, or is there.
+    Passing = 4,
 }
 
 /// What a node has to do, for the choice of nodes.
@@ -406,7 +411,7 @@ impl Message {
                 | Message::Probe { .. }
                 | Message::Yield { .. }
                 | Message::Bequeath
-                | Message::Followed
+                | Message::Followed { .. }
         )
     }
 
@@ -430,7 +435,7 @@ impl Message {
             Message::Rules(_) => RULES,
             Message::Seen(_) => SEEN,
             Message::Bequeath => BEQUEATH,
-            Message::Followed => FOLLOWED,
+            Message::Followed { .. } => FOLLOWED,
             Message::Inherited => INHERITED,
             Message::Present { .. } => PRESENT,
             Message::Lives { .. } => LIVES,
@@ -549,7 +554,8 @@ impl Message {
             }
             Message::Rules(rules) => rules.encode(out),
             Message::Seen(samples) => encode_samples(samples, out),
-            Message::Bequeath | Message::Followed | Message::Inherited => {}
+            Message::Followed { hears_passed } => out.push((*hears_passed).into()),
+            Message::Bequeath | Message::Inherited => {}
         }
     }
 
@@ -672,7 +678,9 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
         RULES => Message::Rules(Rules::decode(reader)?),
         SEEN => Message::Seen(decode_samples(reader)?),
         BEQUEATH => Message::Bequeath,
-        FOLLOWED => Message::Followed,
+        FOLLOWED => {
+            Message::Followed { hears_passed: !reader.is_empty() && reader.byte("whether sockets may pass")? != 0 }
+        }
         INHERITED => Message::Inherited,
         even if even % 2 == 0 => return Ok(None),
         found => return Err(DecodeError::Unknown { what: "a message's kind", found: u64::from(found) }),
@@ -695,6 +703,7 @@ fn decode_holding(reader: &mut Reader<'_>) -> Result<Message, DecodeError> {
             1 => HoldingPhase::Taken,
             2 => HoldingPhase::Returning,
             3 => HoldingPhase::Ended,
+            4 => HoldingPhase::Passing,
             found => return Err(DecodeError::Unknown { what: "how a flow is held", found: u64::from(found) }),
         };
         flows.push(Holding { flow, generation, phase });

@@ -15,6 +15,8 @@ use super::placing::{Question, Rules, Sample, There};
 use super::{Ends, FlowId, Generation, Incarnation};
 use crate::time::Instant;
 
+mod succession;
+
 /// What a node takes, and how often it says that it's here.
 #[derive(Clone, Debug)]
 pub struct NodeLimits {
@@ -77,6 +79,8 @@ enum Phase {
     Freezing,
     /// A frozen socket, and its image.
     Returning(Bytes),
+    /// The socket goes to the process that follows this one, or is there.
+    Passing,
 }
 
 #[derive(Debug)]
@@ -108,6 +112,8 @@ pub struct Node {
     drain_told: Option<u64>,
     /// When this process, which ends, gives back what it has.
     leaves_at: Instant,
+    /// The session's home takes another process's word for what passes there.
+    may_pass: bool,
     /// The session's home ends, and leaves what is here.
     is_heir: bool,
     /// [`Rules::UNTOLD`] before the session's home has told.
@@ -146,6 +152,7 @@ impl Node {
             is_draining: false,
             drain_told: None,
             leaves_at: Instant::NEVER,
+            may_pass: false,
             is_heir: false,
             rules: Rules::UNTOLD,
             questions: VecDeque::new(),
@@ -168,7 +175,7 @@ impl Node {
             self.effects.push_back(Effect::Disconnect { session: replaced });
         }
         self.sent.clear();
-        self.is_heir = false;
+        (self.is_heir, self.may_pass) = (false, false);
         self.rules = Rules::UNTOLD;
         self.give_up_questions(Instant::NEVER);
         self.sessions += 1;
@@ -186,7 +193,7 @@ impl Node {
     /// A session has ended. What is held is served until the lease ends.
     pub fn disconnected(&mut self, session: SessionId) {
         if self.session == Some(session) {
-            self.session = None;
+            (self.session, self.may_pass) = (None, false);
             self.next_heartbeat = Instant::NEVER;
             self.rules = Rules::UNTOLD;
             self.give_up_questions(Instant::NEVER);
@@ -220,8 +227,12 @@ impl Node {
             Message::Yield { ends, next, acknowledged } => {
                 self.effects.push_back(Effect::Yield { ends, next, acknowledged });
             }
-            Message::Followed if self.is_waiting_to_leave() => self.leaves_at = now,
-            Message::Followed => {}
+            Message::Followed { hears_passed } => {
+                self.may_pass = hears_passed;
+                if self.is_waiting_to_leave() {
+                    self.leaves_at = now;
+                }
+            }
             Message::Bequeath => {
                 self.is_heir = true;
                 self.inherit();
@@ -263,11 +274,7 @@ impl Node {
         }
         // A home that hasn't been heard is waited for as one that is silent: its lease is with the process before.
         self.lease_until = self.lease_until.max(now);
-        let (generation, is_lent) = (Generation::BORN, self.rules.are_births_lent);
-        self.flows.insert(
-            flow,
-            Flow { generation, phase: Phase::Live, is_lent, keeps_reply: false, given_back_after: None, asked: None },
-        );
+        self.flows.insert(flow, Flow::new(Generation::BORN, Phase::Live, self.rules.are_births_lent));
         self.newborn.push(flow);
         self.counters.born += 1;
         true
@@ -426,37 +433,6 @@ impl Node {
         }
     }
 
-    /// This process ends, at `end` at the latest: it drains, and gives back what it has until it has nothing. One that is followed stays as it is until its home
-    /// can give the other process what is new, so that its node is never without one; half of the time is for giving back, whatever its home says.
-    pub fn leave(&mut self, now: Instant, is_followed: bool, end: Instant) {
-        let patience = self.limits.follower_timeout.min(end.since(now) / 2);
-        self.leaves_at = self.leaves_at.min(if is_followed { now.after(patience) } else { now });
-    }
-
-    /// Whether nothing keeps a process that ends: its home knows that, and what has become of all that was here.
-    #[must_use]
-    pub fn has_left(&self) -> bool {
-        let is_known = self.is_draining && self.drain_told.is_none() && self.ended.is_empty();
-        self.flows.is_empty() && (self.session.is_none() || is_known)
-    }
-
-    fn is_waiting_to_leave(&self) -> bool {
-        self.leaves_at != Instant::NEVER && !self.is_draining
-    }
-
-    /// What has begun, or was left here, since it gave back what it had, goes as well.
-    fn give_back_all(&mut self, now: Instant) {
-        self.leaves_at = now.after(self.limits.give_back_pause);
-        if !self.is_draining {
-            self.drain(true);
-            if !self.recalled.is_empty() {
-                self.effects.push_back(Effect::AcceptAll);
-            }
-        }
-        let live: Vec<FlowId> = self.live_flows().collect();
-        live.into_iter().for_each(|flow| self.give_back(flow));
-    }
-
     /// What the next heartbeats tell.
     pub fn set_load(&mut self, load: Load) {
         self.load = load;
@@ -543,6 +519,7 @@ impl Node {
                 // It comes back to where its frozen socket still is.
                 self.handle_keep(flow, held, generation);
                 self.send(Message::Taken { flow, generation });
+                self.await_word();
                 return;
             }
             // The home has gone on without what is here.
@@ -555,11 +532,7 @@ impl Node {
         } else if self.flows.len() >= self.limits.flows_max {
             self.refuse(flow, generation, RefuseReason::Full);
         } else {
-            let phase = Phase::Taking;
-            self.flows.insert(
-                flow,
-                Flow { generation, phase, is_lent, keeps_reply: false, given_back_after: None, asked: None },
-            );
+            self.flows.insert(flow, Flow::new(generation, Phase::Taking, is_lent));
             self.effects.push_back(Effect::Thaw { flow, generation, image });
         }
     }
@@ -583,7 +556,8 @@ impl Node {
                 self.flows.entry(flow).and_modify(|record| record.keeps_reply = terms == RecallTerms::AtRest);
             }
             Some((Phase::Freezing, keeps_reply)) => *keeps_reply &= terms == RecallTerms::AtRest,
-            Some((Phase::Taking | Phase::Returning(_), _)) => {}
+            // Who has it by then is asked, as soon as the home has heard of that.
+            Some((Phase::Taking | Phase::Returning(_) | Phase::Passing, _)) => {}
         }
     }
 
@@ -629,6 +603,8 @@ impl Node {
             return;
         }
         self.give_up_questions(Instant::NEVER);
+        // The other process inherits those.
+        self.flows.retain(|_, record| record.phase != Phase::Passing);
         let is_settled = |record: &Flow| matches!(record.phase, Phase::Live | Phase::Returning(_));
         let (settled, left) = std::mem::take(&mut self.flows).into_iter().partition(|(_, record)| is_settled(record));
         self.flows = left;
@@ -726,11 +702,15 @@ impl Node {
 
     fn refuse(&mut self, flow: FlowId, generation: Generation, reason: RefuseReason) {
         self.counters.refused += 1;
+        self.await_word();
+        self.send(Message::Refused { flow, generation, reason });
+    }
+
+    /// What is said now may be a draining process's last word: one that ends stays until it's known, or the flow would look as if it had died with it.
+    fn await_word(&mut self) {
         if self.is_draining {
-            // This may be its last word: a process that ends stays until it's known, or the flow would look as if it had died with it.
             self.drain_told = Some(self.heartbeats + 1);
         }
-        self.send(Message::Refused { flow, generation, reason });
     }
 
     /// To the home, if there is a session with it: what is lost is made good by the list at the next one's beginning.
@@ -746,11 +726,16 @@ impl Node {
 }
 
 impl Flow {
+    fn new(generation: Generation, phase: Phase, is_lent: bool) -> Flow {
+        Flow { generation, phase, is_lent, keeps_reply: false, given_back_after: None, asked: None }
+    }
+
     fn describe(&self, flow: FlowId) -> Holding {
         let phase = match self.phase {
             Phase::Taking => HoldingPhase::Taking,
             Phase::Live | Phase::Freezing => HoldingPhase::Taken,
             Phase::Returning(_) => HoldingPhase::Returning,
+            Phase::Passing => HoldingPhase::Passing,
         };
         Holding { flow, generation: self.generation, phase }
     }

@@ -33,6 +33,7 @@ const GO: u8 = 3;
 const HAS_FILE: u8 = 1;
 const HAS_GENERATION: u8 = 2;
 const HAS_SERVER: u8 = 4;
+const HAS_WORKER: u8 = 8;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +57,10 @@ pub struct Offer {
     pub site: String,
     /// The file that its reply is from.
     pub file: Option<FileState>,
-    /// It's a flow that nodes behind fronts hand on to each other, which the image names: how often it has changed hands.
+    /// It's a flow that other servers know of, which the image names: how often it has changed hands.
     pub generation: Option<Generation>,
+    /// Those know it as this worker's, by its number: only the worker that follows this one can have it.
+    pub worker: Option<u16>,
     /// Another server answers its client by way of this one.
     pub server: Option<ServerEnd>,
     /// An [`super::Image`], or a [`super::RelayState`] of a port's client; as bytes, so that one in another version costs no more than this connection.
@@ -150,7 +153,8 @@ impl Offer {
         put_bytes(out, self.site.as_bytes());
         let has = |is_so: bool, bit: u8| if is_so { bit } else { 0 };
         let (file, generation) = (has(self.file.is_some(), HAS_FILE), has(self.generation.is_some(), HAS_GENERATION));
-        out.push(file | generation | has(self.server.is_some(), HAS_SERVER));
+        let worker = has(self.worker.is_some(), HAS_WORKER);
+        out.push(file | generation | has(self.server.is_some(), HAS_SERVER) | worker);
         if let Some(FileState { version, links }) = &self.file {
             put_time(out, version.modified);
             put_time(out, version.changed);
@@ -160,6 +164,9 @@ impl Offer {
         }
         if let Some(Generation(generation)) = self.generation {
             put_number(out, generation.into());
+        }
+        if let Some(worker) = self.worker {
+            put_number(out, worker.into());
         }
         if let Some(server) = &self.server {
             server.encode(out);
@@ -172,7 +179,7 @@ impl Offer {
         let listener = text(reader.bytes(LISTENER_BYTES_MAX, "the listener's name")?)?;
         let site = text(reader.bytes(SITE_BYTES_MAX, "the site's name")?)?;
         let has = reader.byte("what else there is")?;
-        if has & !(HAS_FILE | HAS_GENERATION | HAS_SERVER) != 0 {
+        if has & !(HAS_FILE | HAS_GENERATION | HAS_SERVER | HAS_WORKER) != 0 {
             return Err(DecodeError::Unknown { what: "what else there is", found: u64::from(has) });
         }
         let file = match has & HAS_FILE {
@@ -188,12 +195,16 @@ impl Offer {
             0 => None,
             _ => Some(Generation(reader.number_u32("the flow's generation")?)),
         };
+        let worker = match has & HAS_WORKER {
+            0 => None,
+            _ => Some(reader.number_u16("the worker")?),
+        };
         let server = match has & HAS_SERVER {
             0 => None,
             _ => Some(ServerEnd::decode(reader)?),
         };
         let image = reader.bytes(PASSAGE_BYTES_MAX, "the image")?.to_vec();
-        Ok(Offer { number, listener, site, file, generation, server, image })
+        Ok(Offer { number, listener, site, file, generation, worker, server, image })
     }
 }
 
@@ -231,6 +242,7 @@ mod tests {
             site: "größe".to_owned(),
             file,
             generation,
+            worker: None,
             server: None,
             image: vec![1, 2, 3],
         };
@@ -242,6 +254,7 @@ mod tests {
         vec![
             PassageMessage::Offer(vec![offer(7, None, None), offer(u64::MAX, file, None)]),
             PassageMessage::Offer(vec![offer(8, None, generation), offer(9, file, generation)]),
+            PassageMessage::Offer(vec![Offer { worker: Some(300), ..offer(12, file, generation) }]),
             PassageMessage::Offer(served),
             PassageMessage::Answer(vec![(7, Verdict::Taken), (8, Verdict::Unwanted), (1 << 60, Verdict::Refused)]),
             PassageMessage::Go(vec![7, u64::MAX]),
@@ -277,7 +290,8 @@ mod tests {
     #[test]
     fn what_is_too_much_is_refused() {
         let (listener, site, image) = (String::new(), String::new(), Vec::new());
-        let offer = Offer { number: 1, listener, site, file: None, generation: None, server: None, image };
+        let (file, generation, worker, server) = (None, None, None, None);
+        let offer = Offer { number: 1, listener, site, file, generation, worker, server, image };
         let many = PassageMessage::Offer(vec![offer; OFFERS_MAX + 1]).encode();
         assert!(PassageMessage::decode(&many).is_err());
         assert_eq!(PassageMessage::decode(&[2, OFFER, 0]), Err(DecodeError::Version(2)));

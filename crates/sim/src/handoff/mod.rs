@@ -88,6 +88,8 @@ pub struct Summary {
     pub recovered: u64,
     /// Processes of nodes that were followed by others.
     pub upgrades: u64,
+    /// Flows that went to the process that followed, socket and all.
+    pub passed: u64,
     /// Flows that a process hadn't given back when it had to end.
     pub expired: u64,
     /// Of everything that happened.

@@ -110,6 +110,21 @@ pub(super) enum Happening {
         machine: usize,
         life: u64,
     },
+    /// A process that ends tries to give a socket to the one that followed.
+    Pass {
+        machine: usize,
+        life: u64,
+        flow: FlowId,
+        tries: u64,
+    },
+    /// A socket has come there.
+    Passed {
+        flow: FlowId,
+        generation: Generation,
+        /// Each with its life.
+        from: (usize, u64),
+        to: (usize, u64),
+    },
     Start(usize),
     StandStill(usize, u64),
     CutSession(usize),
@@ -309,6 +324,8 @@ impl World {
             | Happening::Connect { node: machine, .. }
             | Happening::Accept { machine, .. }
             | Happening::TellBirths { machine, .. }
+            | Happening::Pass { machine, .. }
+            | Happening::Passed { to: (machine, _), .. }
             | Happening::End { machine, .. } => Some(*machine),
             _ => None,
         }
@@ -359,6 +376,8 @@ impl World {
             Happening::Stop(server) => self.stop(server),
             Happening::End { machine, life, is_followed } => self.end(machine, life, is_followed),
             Happening::Expire { machine, life } => self.expire(machine, life),
+            Happening::Pass { machine, life, flow, tries } => self.pass(machine, life, flow, tries),
+            Happening::Passed { flow, generation, from, to } => self.passed(flow, generation, from, to),
             Happening::Start(machine) => self.start(machine),
             Happening::StandStill(server, duration_ns) => {
                 self.faults += 1;
@@ -411,9 +430,13 @@ impl World {
                     socket.is_freezing = true;
                     socket.is_asking = false;
                 }
-                let operation = self.begin_operation(machine, flow);
-                let delay_ns = self.operation_time();
-                self.after(delay_ns, Happening::Frozen { machine, flow, operation });
+                if self.has_heir(machine) && self.random.percent(50) {
+                    // What is under way lets nobody else have it: it may go with its socket.
+                    let (life, tries) = (self.machines[machine].life, 50);
+                    self.after(0, Happening::Pass { machine, life, flow, tries });
+                } else {
+                    self.begin_freezing(machine, flow);
+                }
             }
             Effect::Thaw { flow, generation, image } => {
                 let operation = self.begin_operation(machine, flow);
@@ -498,6 +521,12 @@ impl World {
             let flows = state.sockets.keys().chain(state.under_way.keys());
             self.excuses.extend(flows.map(|&flow| (flow, "its home didn't come back")));
         }
+    }
+
+    fn begin_freezing(&mut self, machine: usize, flow: FlowId) {
+        let operation = self.begin_operation(machine, flow);
+        let delay_ns = self.operation_time();
+        self.after(delay_ns, Happening::Frozen { machine, flow, operation });
     }
 
     fn begin_operation(&mut self, machine: usize, flow: FlowId) -> u64 {

@@ -117,6 +117,13 @@ impl<F> Flows<F> {
         Some(Position { written: acknowledged + known.queued?, acknowledged, read })
     }
 
+    /// A flow that was to be frozen isn't any more.
+    pub(super) fn stop_freezing(&mut self, flow: FlowId) {
+        if let Some(Flow { place: Place::Slot { freezing, .. }, .. }) = self.all.get_mut(&flow) {
+            *freezing = None;
+        }
+    }
+
     /// Requests that were brought elsewhere.
     pub(super) fn requests_before(&self, flow: FlowId) -> u32 {
         self.all.get(&flow).map_or(0, |flow| flow.requests_before)
@@ -318,9 +325,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         cluster.part.freeze_failed(flow);
         let token = cluster.flows.token(flow);
-        if let Some(Flow { place: Place::Slot { freezing, .. }, .. }) = cluster.flows.all.get_mut(&flow) {
-            *freezing = None;
-        }
+        cluster.flows.stop_freezing(flow);
         if let Some(token) = token {
             // A reply that was to go along.
             self.tell_of_reply(token);

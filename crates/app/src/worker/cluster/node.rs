@@ -9,7 +9,7 @@ use leat_host::process;
 use leat_host::reactor::{Socket, Token};
 use leat_logic::dispatch::{KeyMaker, Serves};
 use leat_logic::handoff::{
-    self, Effect, FlowId, Incarnation, Load, Message, NodeCounters, NodeLimits, Places, ServerId, SessionId,
+    self, Effect, FlowId, Generation, Incarnation, Load, Message, NodeCounters, NodeLimits, Places, ServerId, SessionId,
 };
 use leat_logic::split::Rules;
 use leat_logic::time::Instant;
@@ -144,6 +144,11 @@ impl Node {
     /// A connection of that home has begun here. False if it goes on elsewhere. One that was to begin at the process before may come before the first link.
     pub(super) fn born(&mut self, now: Instant, flow: FlowId) -> bool {
         self.begin_home(now, flow.home).born(now, flow)
+    }
+
+    /// A connection of that home has come from the process before, or back from the next one.
+    pub(super) fn take_over(&mut self, now: Instant, flow: FlowId, generation: Generation) {
+        self.begin_home(now, flow.home).take_over(now, flow, generation);
     }
 
     fn begin_home(&mut self, now: Instant, id: ServerId) -> &mut handoff::Node {

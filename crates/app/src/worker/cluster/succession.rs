@@ -163,30 +163,80 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Whether a connection may pass to the next process: no other server has anything of it, or is about to.
-    pub(in crate::worker) fn flow_may_pass(&self, token: Token) -> bool {
-        let (Some(flow), Some(cluster)) = (self.flow_at(token), &self.cluster) else { return true };
-        match &cluster.part {
+    /// Whether a connection may pass to the next process: no other server has anything of it, or is about to. Of what homes have in their books only that does
+    /// that can't be given back to them, as another server answers it by way of this one.
+    pub(in crate::worker) fn flow_may_pass(&mut self, token: Token) -> bool {
+        let (Some(flow), Some(cluster)) = (self.flow_at(token), &mut self.cluster) else { return true };
+        match &mut cluster.part {
             Part::Peer(peer) => peer.flows.may_pass(flow),
             Part::Home(home) => home.flows.is_here(flow),
-            Part::Node(_) | Part::Front(_) => false,
+            Part::Node(node) => {
+                let is_answered =
+                    self.connections[token].exchange.as_ref().is_some_and(|exchange| exchange.run.is_some());
+                is_answered && node.of(flow).is_some_and(|flows| flows.may_pass(self.now, flow))
+            }
+            Part::Front(_) => false,
+        }
+    }
+
+    /// Whether a connection is in a home's books.
+    pub(in crate::worker) fn is_of_home(&self, token: Token) -> bool {
+        let is_node = matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Node(_)));
+        is_node && self.flow_at(token).is_some()
+    }
+
+    /// By which number homes know this worker.
+    pub(in crate::worker) fn number_at_homes(&self) -> Option<u16> {
+        match self.cluster.as_ref().map(|cluster| &cluster.part) {
+            Some(Part::Node(node)) => Some(node.id.worker()),
+            _ => None,
+        }
+    }
+
+    /// A connection is about to pass to the next process: it isn't frozen for its home any more.
+    pub(in crate::worker) fn flow_leaves(&mut self, token: Token) {
+        let (Some(flow), Some(cluster)) = (self.flow_at(token), &mut self.cluster) else { return };
+        if let Part::Node(node) = &mut cluster.part {
+            node.of(flow).and_then(|flows| flows.pass(flow));
+            cluster.flows.stop_freezing(flow);
+        }
+    }
+
+    /// It doesn't pass after all.
+    pub(in crate::worker) fn flow_stays(&mut self, token: Token) {
+        let (Some(flow), Some(cluster)) = (self.flow_at(token), &mut self.cluster) else { return };
+        if let Part::Node(node) = &mut cluster.part
+            && let Some(flows) = node.of(flow)
+            && let Some(generation) = flows.pass(flow)
+        {
+            flows.take_over(self.now, flow, generation);
         }
     }
 
     /// A connection passes to the next process: if it's a flow, that is none here any more.
     pub(in crate::worker) fn flow_passes(&mut self, token: Token) -> Option<Generation> {
         let cluster = self.cluster.as_mut()?;
-        if let Part::Peer(peer) = &mut cluster.part {
-            return peer.flows.pass(cluster.flows.remove_at(token)?);
+        match &mut cluster.part {
+            Part::Peer(peer) => peer.flows.pass(cluster.flows.remove_at(token)?),
+            Part::Node(node) => {
+                let flow = cluster.flows.remove_at(token)?;
+                node.of(flow)?.pass(flow)
+            }
+            Part::Home(_) | Part::Front(_) => {
+                self.flow_ended(token, None);
+                None
+            }
         }
-        self.flow_ended(token, None);
-        None
     }
 
-    /// Whether a flow can go on in this process: who has taken one over from another node has to tell fronts and nodes of it.
-    pub(in crate::worker) fn takes_flow(&self, generation: Option<Generation>) -> bool {
-        let is_peer = || matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Peer(_)));
-        generation.is_none_or(|generation| generation == Generation::default() || is_peer())
+    /// Whether a flow can go on in this process: who has taken one over from another server has to tell others of it, and is known to homes by this worker's
+    /// number.
+    pub(in crate::worker) fn takes_flow(&self, generation: Option<Generation>, worker: Option<u16>) -> bool {
+        let is_known = generation.is_some_and(|generation| generation != Generation::default());
+        match worker {
+            Some(_) => worker == self.number_at_homes(),
+            None => !is_known || self.is_behind_fronts(),
+        }
     }
 
     /// A connection has come from another process of this node, or back from there. If it was a flow there, it goes on as that.
@@ -194,10 +244,15 @@ impl<H: Host> Worker<H> {
         let Some((flow, generation)) = flow else { return self.begins_at_peer(token) };
         let socket = Borrowed(self.connections[token].socket);
         let Some(cluster) = &mut self.cluster else { return };
-        let Part::Peer(peer) = &mut cluster.part else { return };
-        let ends = socket::ends(&socket).map(|(vip, client)| FlowKey { client, vip }.ends());
-        // One that is lost by now ends here: nobody will ask for it.
-        peer.flows.take_over(flow, generation, ends.ok());
+        match &mut cluster.part {
+            Part::Peer(peer) => {
+                let ends = socket::ends(&socket).map(|(vip, client)| FlowKey { client, vip }.ends());
+                // One that is lost by now ends here: nobody will ask for it.
+                peer.flows.take_over(flow, generation, ends.ok());
+            }
+            Part::Node(node) => node.take_over(self.now, flow, generation),
+            Part::Home(_) | Part::Front(_) => return,
+        }
         cluster.flows.settle(flow, token);
         self.run_effects();
     }

@@ -140,7 +140,7 @@ impl<H: Host> Worker<H> {
         proxy_header::write(proxy_header::Version::V2, relay.ends, &mut image);
         image.extend(state.encode());
         let site = relay.settings.site.name.clone();
-        self.give(Passenger { socket, file: None, listener, site, generation: None, server, image });
+        self.give(Passenger { socket, file: None, listener, site, generation: None, worker: None, server, image });
     }
 
     /// Finds everything that a client of a port needs to go on, without touching it.

@@ -7,6 +7,7 @@ mod claims;
 mod doubts;
 mod drain;
 mod nodes;
+mod passing;
 mod reconcile;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

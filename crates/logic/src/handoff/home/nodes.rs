@@ -173,6 +173,19 @@ impl Nodes {
         self.lives.get(&follower).is_some_and(|lease| lease.is_granted && !lease.is_draining).then_some(follower)
     }
 
+    /// Whether a life has said that it takes nothing on: what it had may have passed to those that followed.
+    pub(super) fn is_draining(&self, life: Life) -> bool {
+        self.lives.get(&life).is_some_and(|lease| lease.is_draining)
+    }
+
+    /// The life that followed this one first, of those whose leases run.
+    pub(super) fn heir_of(&self, life: Life) -> Option<Life> {
+        let first = self.lives.get(&life)?.first;
+        let of_node = self.lives.iter().filter(|(other, _)| other.0 == life.0);
+        let later = of_node.filter(|(_, lease)| lease.first > first && lease.ends.is_some());
+        later.min_by_key(|(_, lease)| lease.first).map(|(&other, _)| other)
+    }
+
     /// The lives of a node that may have what begins there, those that began last first: who drains has accepted its last, and has said so.
     pub(super) fn ready_lives(&self, node: ServerId) -> impl Iterator<Item = Life> {
         let of_node = self.sessions.values().filter(|session| session.node == node && session.is_ready);

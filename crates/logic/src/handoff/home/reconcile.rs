@@ -55,7 +55,8 @@ impl Home {
                     self.grant(now, session, life, number);
                     // Said each time: whoever ends waits for it, and may do so at any time.
                     if self.nodes.follower(life).is_some() {
-                        self.effects.push_back(Effect::Send { session, message: Message::Followed });
+                        self.effects
+                            .push_back(Effect::Send { session, message: Message::Followed { hears_passed: true } });
                     }
                 }
             }
@@ -118,8 +119,11 @@ impl Home {
             }
             self.disconnect(session);
         }
+        let may_have_passed = self.nodes.is_draining(life);
         for flow in self.flows_where(|record| record.is_at(life)) {
-            self.begin_recovery(flow);
+            if !(may_have_passed && self.seek_at_heir(flow)) {
+                self.begin_recovery(flow);
+            }
         }
         self.nodes.settle_lapse(life);
     }
@@ -191,6 +195,9 @@ impl Home {
             return;
         };
         let is_returning = phase == HoldingPhase::Returning;
+        if phase == HoldingPhase::Taken && record.is_beside(life, generation) {
+            return self.hear_passed(flow, life);
+        }
         match record.holder {
             Holder::Offered { life: asked, .. } if asked == life && record.generation == generation => {
                 if phase != HoldingPhase::Taking {
@@ -294,6 +301,7 @@ impl Home {
     fn handle_absence(&mut self, flow: FlowId) {
         match self.flows.get(&flow).map(|record| record.holder) {
             Some(Holder::Offered { .. }) => self.offer_failed(flow),
+            Some(Holder::Node { unconfirmed: Some(_), .. }) if self.seek_at_heir(flow) => {}
             Some(Holder::Node { unconfirmed: Some(_), .. }) => self.begin_recovery(flow),
             Some(Holder::Node { .. }) => self.end(flow),
             _ => {}
@@ -318,7 +326,8 @@ impl Home {
                 self.find_birth(flow, life);
                 match self.standing(life, flow, generation) {
                     Standing::Offered => self.settle_at_node(flow, life),
-                    Standing::Holder => {}
+                    Standing::Holder => self.found(flow),
+                    Standing::Passed => self.hear_passed(flow, life),
                     Standing::None => self.send(life, Message::Release { flow, generation }),
                 }
             }
@@ -326,7 +335,7 @@ impl Home {
                 Standing::Offered if self.ask_another(flow, life) => {}
                 Standing::Offered => self.offer_failed(flow),
                 Standing::Holder if reason == RefuseReason::Absent => self.handle_absence(flow),
-                Standing::Holder | Standing::None => {}
+                Standing::Holder | Standing::Passed | Standing::None => {}
             },
             Message::Ended { flow, generation, is_cut } => self.hear_end(life, flow, generation, is_cut),
             Message::Began { flow, generation, progress }
@@ -360,6 +369,7 @@ impl Home {
         match record.map(|record| record.holder) {
             Some(Holder::Offered { life: asked, .. }) if asked == life => Standing::Offered,
             Some(Holder::Node { life: holder, .. }) if holder == life => Standing::Holder,
+            _ if record.is_some_and(|record| record.is_beside(life, generation)) => Standing::Passed,
             _ => Standing::None,
         }
     }
@@ -369,7 +379,7 @@ impl Home {
         match self.standing(life, flow, generation) {
             Standing::Offered => self.settle_at_node(flow, life),
             Standing::Holder => {}
-            Standing::None => {
+            Standing::Passed | Standing::None => {
                 self.handle_stray_return(now, life, flow, generation, image);
                 return;
             }
@@ -425,6 +435,8 @@ impl Home {
 enum Standing {
     Offered,
     Holder,
+    /// Another process of its has it, or had it.
+    Passed,
     None,
 }
 

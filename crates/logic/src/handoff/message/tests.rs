@@ -47,7 +47,7 @@ fn every_message() -> Vec<Message> {
         Message::Rules(Rules { are_births_lent: true, ..Rules::default() }),
         Message::Rules(Rules { are_all_told: true, ..Rules::default() }),
         Message::Bequeath,
-        Message::Followed,
+        Message::Followed { hears_passed: true },
         Message::Inherited,
         Message::Present { load, workers: vec![0, 300] },
         Message::Known { flow, generation },

@@ -151,7 +151,7 @@ fn an_old_process_isnt_preferred_for_a_younger_link() {
 #[test]
 fn a_process_is_told_that_another_follows_when_that_can_be_given_what_is_new() {
     let mut desk = Desk::with_old();
-    let followed = vec![(OLD, Message::Followed)];
+    let followed = vec![(OLD, Message::Followed { hears_passed: true })];
     desk.comes(NEW, 2, 1);
     desk.beats(OLD, 2, false);
     assert_eq!(desk.heard(), [], "it has no lease");
@@ -311,7 +311,7 @@ fn what_the_process_before_hasnt_may_be_its_followers_until_the_home_knows_that_
     assert!(said(&mut node).contains(&Effect::AcceptAll));
     node.none_waits();
     assert!(!said(&mut node).contains(&refused));
-    node.handle_message(now, OLD, Message::Followed);
+    node.handle_message(now, OLD, Message::Followed { hears_passed: true });
     node.handle_timeout(now);
     assert!(said(&mut node).contains(&Effect::AcceptAll));
     node.none_waits();
@@ -371,7 +371,7 @@ fn a_process_that_is_followed_stays_until_its_home_knows_by_whom() {
     pair.pass(Duration::from_secs(1));
     assert!(pair.node_did.is_empty() && !pair.node.has_left());
     let session = pair.session();
-    pair.node.handle_message(pair.now, session, Message::Followed);
+    pair.node.handle_message(pair.now, session, Message::Followed { hears_passed: true });
     pair.pass(Duration::ZERO);
     assert_eq!(pair.node_did, [FREEZE]);
 
@@ -400,12 +400,12 @@ fn a_process_that_is_followed_stays_until_its_home_knows_by_whom() {
 fn a_process_that_has_nothing_stays_as_well_until_it_is_followed() {
     let mut pair = Pair::new();
     let session = pair.session();
-    pair.node.handle_message(pair.now, session, Message::Followed);
+    pair.node.handle_message(pair.now, session, Message::Followed { hears_passed: true });
     pair.pass(Duration::ZERO);
     assert!(pair.node_did.is_empty(), "it doesn't end");
     pair.node.leave(pair.now, true, Instant::NEVER);
     assert!(!pair.node.has_left());
-    pair.node.handle_message(pair.now, session, Message::Followed);
+    pair.node.handle_message(pair.now, session, Message::Followed { hears_passed: true });
     pair.node.handle_timeout(pair.now);
     assert!(!pair.node.has_left(), "its home may offer it something yet");
     pair.talk();

@@ -78,6 +78,60 @@ impl World {
         self.after(most_ns, Happening::Expire { machine, life });
     }
 
+    /// Whether a process is to end, and another has followed.
+    pub(super) fn has_heir(&self, machine: usize) -> bool {
+        machine != HOME && self.machines[machine].ends && self.is_followed(machine)
+    }
+
+    /// Gives a socket that is to be frozen to the process that followed, as soon as that may be; freezes it after all if it never may.
+    pub(super) fn pass(&mut self, machine: usize, life: u64, flow: FlowId, tries: u64) {
+        let heir = self.youngest(self.machines[machine].server);
+        let to = (heir, self.machines[heir].life);
+        let state = &mut self.machines[machine];
+        let now = state.clock(self.now_ns);
+        if state.life != life || !state.sockets.get(&flow).is_some_and(|socket| socket.is_freezing) {
+            return;
+        }
+        match state.node() {
+            Some(node) if node.may_pass(now, flow) => {
+                let generation = node.pass(flow).expect("it's there");
+                let delay_ns = self.random.below(20 * MILLISECOND);
+                self.after(delay_ns, Happening::Passed { flow, generation, from: (machine, life), to });
+            }
+            Some(_) if tries > 0 => {
+                self.after(20 * MILLISECOND, Happening::Pass { machine, life, flow, tries: tries - 1 })
+            }
+            Some(_) => self.begin_freezing(machine, flow),
+            None => {}
+        }
+    }
+
+    /// A process has let go of a socket, or the other one won't have it.
+    pub(super) fn passed(&mut self, flow: FlowId, generation: Generation, from: (usize, u64), to: (usize, u64)) {
+        let giver = &mut self.machines[from.0];
+        if giver.stands_still_until_ns > self.now_ns {
+            let until_ns = giver.stands_still_until_ns;
+            return self.at(until_ns, Happening::Passed { flow, generation, from, to });
+        }
+        let now = giver.clock(self.now_ns);
+        let is_fenced = giver.node().is_none_or(|node| node.is_fenced(now));
+        let Some(mut socket) = giver.sockets.remove(&flow).filter(|_| giver.life == from.1) else { return };
+        let takes = !is_fenced && self.machines[to.0].life == to.1 && self.machines[to.0].is_up();
+        let machine = if takes && !self.random.percent(10) { to.0 } else { from.0 };
+        self.summary.passed += u64::from(machine == to.0);
+        self.trace(|| format!("{flow} goes to {machine}, socket and all"));
+        (socket.is_freezing, socket.is_told) = (false, false);
+        let state = &mut self.machines[machine];
+        state.sockets.insert(flow, socket);
+        let now = state.clock(self.now_ns);
+        if let Some(node) = state.node() {
+            node.take_over(now, flow, generation);
+        }
+        if machine == to.0 {
+            self.start_ticking(machine, flow);
+        }
+    }
+
     /// A process ends that has nothing any more.
     pub(super) fn exit_if_done(&mut self, machine: usize) {
         let state = &mut self.machines[machine];
