@@ -607,3 +607,135 @@ fn a_process_that_is_over_is_granted_nothing_and_heard_nevertheless() {
     assert_eq!(desk.recovered(), 1);
     assert!(!desk.did.iter().any(|effect| matches!(effect, Effect::Lapsed { .. })), "its node is well");
 }
+
+/// The old process has a flow, drains, and another has followed.
+fn followed() -> (Desk, FlowId, Generation) {
+    let mut desk = Desk::with_old();
+    assert_eq!(desk.offered(1), Some(OLD));
+    let (flow, generation) = (FlowId { serial: 1, ..FLOW }, Generation(1));
+    desk.hears(OLD, Message::Taken { flow, generation });
+    desk.comes(NEW, 2, 1);
+    desk.beats(NEW, 1, false);
+    desk.beats(OLD, 2, true);
+    desk.heard();
+    (desk, flow, generation)
+}
+
+#[test]
+fn what_passes_is_the_younger_processs_when_that_says_so() {
+    let (mut desk, flow, generation) = followed();
+    desk.home.recall(flow, RecallTerms::AtRest);
+    let recall = Message::Recall { flow, generation, terms: RecallTerms::AtRest };
+    assert_eq!(desk.heard(), [(OLD, recall.clone())]);
+    desk.hears(NEW, Message::Taken { flow, generation });
+    assert_eq!(desk.heard(), [(OLD, Message::Release { flow, generation }), (NEW, recall)]);
+    // What the old one's end would have brought about.
+    desk.home.disconnected(OLD);
+    for number in 2..8 {
+        desk.beats(NEW, number, false);
+        desk.pass(LEASE / 4);
+    }
+    assert_eq!((desk.recovered(), desk.home.holder(flow)), (0, Some(Some(NODE))));
+    desk.hears(NEW, Message::Ended { flow, generation, is_cut: false });
+    assert_eq!(desk.home.holder(flow), None);
+}
+
+#[test]
+fn who_has_followed_is_asked_before_what_a_dead_process_had_goes_on_elsewhere() {
+    let (asked, denied) = (
+        |flow, generation| (NEW, Message::Recall { flow, generation, terms: RecallTerms::IfUnborn }),
+        |flow, generation| Message::Refused { flow, generation, reason: RefuseReason::Absent },
+    );
+    let dead = || {
+        let (mut desk, flow, generation) = followed();
+        desk.home.disconnected(OLD);
+        for number in 2..8 {
+            desk.beats(NEW, number, false);
+            desk.pass(LEASE / 4);
+        }
+        (desk, flow, generation)
+    };
+    // It hasn't got it.
+    let (mut desk, flow, generation) = dead();
+    assert!(desk.heard().contains(&asked(flow, generation)));
+    assert_eq!(desk.recovered(), 0);
+    desk.hears(NEW, denied(flow, generation));
+    assert_eq!(desk.recovered(), 1);
+    // It has, and its word was on its way.
+    let (mut desk, flow, generation) = dead();
+    desk.hears(NEW, Message::Taken { flow, generation });
+    desk.hears(NEW, Message::Ended { flow, generation, is_cut: false });
+    assert_eq!((desk.recovered(), desk.home.holder(flow)), (0, None));
+    // It's asked by its list, as its session breaks.
+    for holds in [true, false] {
+        let (mut desk, flow, generation) = dead();
+        desk.home.disconnected(NEW);
+        let again = SessionId(21);
+        desk.says_hello(again, 2, 2);
+        let held = Holding { flow, generation, phase: HoldingPhase::Taken };
+        desk.hears(again, Message::Holding { flows: Vec::from_iter(holds.then_some(held)), is_last: true });
+        assert_eq!(desk.recovered(), usize::from(!holds));
+    }
+    // It's lost as well.
+    let (mut desk, ..) = dead();
+    desk.home.disconnected(NEW);
+    desk.pass(2 * LEASE);
+    assert_eq!(desk.recovered(), 1);
+}
+
+#[test]
+fn a_process_passes_what_its_home_has_heard_of_and_takes_anothers_word_for() {
+    let mut pair = leaving(true);
+    let (session, flow) = (pair.session(), FLOW);
+    let may_pass = |pair: &Pair| pair.node.may_pass(pair.now, flow);
+    assert!(!may_pass(&pair), "nobody is known to follow");
+    pair.node.handle_message(pair.now, session, Message::Followed { hears_passed: true });
+    assert!(!may_pass(&pair), "its home may be about to offer something");
+    pair.pass(Duration::from_millis(250));
+    assert!(may_pass(&pair), "it's to be given back, and may go instead");
+    let generation = pair.node.pass(flow).unwrap();
+    pair.node.frozen(flow, IMAGE);
+    pair.talk();
+    assert_eq!(pair.home.holder(flow), Some(Some(NODE)), "it isn't frozen any more");
+    pair.lose();
+    pair.reconnect();
+    assert_eq!(pair.home.holder(flow), Some(Some(NODE)), "as the list says");
+    // It's back.
+    pair.node.take_over(pair.now, flow, generation);
+    assert!(!may_pass(&pair), "in this session nothing has been said");
+    pair.pass(Duration::from_secs(1));
+    pair.node_did.clear();
+    pair.node.frozen(flow, IMAGE);
+    pair.talk();
+    assert_eq!(pair.home.holder(flow), Some(None), "it's given back");
+
+    // An older home doesn't take another's word.
+    let mut pair = leaving(true);
+    pair.node.handle_message(pair.now, session, Message::Followed { hears_passed: false });
+    pair.pass(Duration::from_millis(250));
+    assert!(!may_pass(&pair));
+    // Nor does one whose lease has run out know what has become of it.
+    let mut pair = leaving(true);
+    pair.node.handle_message(pair.now, session, Message::Followed { hears_passed: true });
+    pair.pass(Duration::from_millis(250));
+    pair.now = pair.now.after(2 * LEASE);
+    assert!(!may_pass(&pair));
+}
+
+#[test]
+fn what_another_process_has_had_is_this_ones_and_its_home_is_told() {
+    let mut pair = Pair::new();
+    let flow = FlowId { serial: 77, ..FLOW };
+    pair.node.take_over(pair.now, flow, Generation(4));
+    let said = std::iter::from_fn(|| pair.node.poll_effect()).collect::<Vec<_>>();
+    let taken = Message::Taken { flow, generation: Generation(4) };
+    assert_eq!(said, [Effect::Send { session: pair.session(), message: taken }]);
+    // Without a session its list tells of it.
+    pair.lose();
+    let other = FlowId { serial: 78, ..FLOW };
+    pair.node.take_over(pair.now, other, Generation(1));
+    pair.reconnect();
+    assert_eq!(pair.node.flow_count(), 0, "the home knows neither");
+    let silent = |flow| Effect::CloseSilently { flow };
+    assert!(pair.node_did.contains(&silent(flow)) && pair.node_did.contains(&silent(other)), "{:?}", pair.node_did);
+}

@@ -129,6 +129,11 @@ impl World {
         }
         if machine == to.0 {
             self.start_ticking(machine, flow);
+            if self.now_ns < FAULTS_END_NS && self.random.percent(20) {
+                // Who has let go of it dies, and who has it isn't heard.
+                self.happen(Happening::CutSession(self.machines[machine].server));
+                self.crash(from.0);
+            }
         }
     }
 
