@@ -20,7 +20,7 @@ use crate::config::{Config, Reactor, Role};
 use crate::listener::ListenerName;
 use crate::log;
 use crate::metrics::WorkerMetrics;
-use crate::passage::{self, Doors, Passage};
+use crate::passage::{self, Door, Doors, Passage};
 use crate::worker::control::{Control, Mailbox};
 use crate::worker::{Host, Setup, Worker, worker_number};
 
@@ -38,8 +38,8 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Where connections come to it, and its number.
-    pub(super) fn door(&self) -> (u16, Arc<Mailbox>) {
+    /// Where connections of other engines come in.
+    pub(super) fn door(&self) -> Door {
         (worker_number(self.number), self.mailbox.clone())
     }
 }
@@ -210,7 +210,7 @@ impl Engine<'_> {
     }
 
     /// A way from workers to others of this engine, as to those of the next one.
-    fn passage_within(&mut self, from: Vec<Arc<Mailbox>>, to: Vec<(u16, Arc<Mailbox>)>) -> io::Result<Passage> {
+    fn passage_within(&mut self, from: Vec<Arc<Mailbox>>, to: Vec<Door>) -> io::Result<Passage> {
         let (ours, theirs) = UnixStream::pair()?;
         let doors = Arc::new(Doors::default());
         doors.set(to);

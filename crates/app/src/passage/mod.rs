@@ -87,28 +87,31 @@ impl Passage {
     }
 }
 
-/// The workers that take connections, one after the other; each with its number.
+/// A worker that takes connections: its number, and where they come in.
+pub type Door = (u16, Arc<Mailbox>);
+
+/// The workers that take connections, one after the other.
 #[derive(Debug, Default)]
-pub struct Doors(Mutex<(Vec<(u16, Arc<Mailbox>)>, usize)>);
+pub struct Doors(Mutex<(Vec<Door>, usize)>);
 
 impl Doors {
     /// These from now on; none when the engine is about to go itself.
-    pub fn set(&self, mailboxes: Vec<(u16, Arc<Mailbox>)>) {
-        lock(&self.0).0 = mailboxes;
+    pub fn set(&self, doors: Vec<Door>) {
+        lock(&self.0).0 = doors;
     }
 
     /// The worker of that number, or the next one.
     fn open(&self, worker: Option<u16>) -> Option<Arc<Mailbox>> {
-        let mut doors = lock(&self.0);
-        let (mailboxes, next) = &mut *doors;
+        let mut state = lock(&self.0);
+        let (doors, next) = &mut *state;
         let place = match worker {
-            Some(worker) => mailboxes.iter().position(|(number, _)| *number == worker)?,
+            Some(worker) => doors.iter().position(|(number, _)| *number == worker)?,
             None => {
                 *next = next.wrapping_add(1);
-                next.checked_rem(mailboxes.len())?
+                next.checked_rem(doors.len())?
             }
         };
-        mailboxes.get(place).map(|(_, mailbox)| mailbox.clone())
+        doors.get(place).map(|(_, mailbox)| mailbox.clone())
     }
 }
 

@@ -1,5 +1,6 @@
 //! One process of a node follows another, as in an upgrade. Behind fronts their flows pass with their connections, and to everybody else they are two workers
-//! of that node; homes are given back what the old one has, but for what another server answers by way of this one, and listen to both meanwhile. Decides how the processes that there are at a time are told apart, and whether there's only one; who has a flow is `spread::Peer`'s to say.
+//! of that node; homes listen to both, and are given back what the old one has, but for what another server answers by way of this one: that passes, too.
+//! Decides how the processes that there are at a time are told apart, and whether there's only one; who has a flow is `spread::Peer`'s to say.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
