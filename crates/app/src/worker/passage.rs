@@ -99,8 +99,8 @@ impl<H: Host> Worker<H> {
 
     /// Whether a reply that begins now is a connection's last here.
     pub(super) fn ends_after_reply(&mut self, token: Token) -> bool {
-        let is_wanted = !self.connections[token].flags.unwanted && !self.is_of_home(token);
-        let passes = self.passages.is_giving() && is_wanted;
+        let is_giving = self.passages.is_giving();
+        let passes = is_giving && !self.connections[token].flags.unwanted && !self.is_of_home(token);
         let goes_on = passes || self.goes_to_peer(token);
         let ends = match self.drain {
             Some(drain) => !drain.keep_idle || !goes_on,
@@ -189,7 +189,7 @@ impl<H: Host> Worker<H> {
         let listener = self.listeners[connection.listener as usize].sites.name;
         let site = self.sites[connection.site as usize].name.clone();
         let file = exported.flatten();
-        let worker = self.is_of_home(token).then(|| self.number_at_homes()).flatten();
+        let worker = self.number_at_homes().filter(|_| self.is_of_home(token));
         let generation = self.flow_passes(token);
         let passenger = Passenger { socket, file, listener, site, generation, worker, server, image };
         let connection = &mut self.connections[token];
