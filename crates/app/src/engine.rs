@@ -153,6 +153,7 @@ pub fn run(source: &Source) -> ExitCode {
 
 fn start(source: &Source) -> io::Result<Engine<'_>> {
     process::ignore_operator()?;
+    process::keep_freed_memory();
     let descriptors_max = process::raise_open_files_limit();
     process::reserve_descriptors(descriptors_max);
     let channel = process::standard_input_as_stream()?;
