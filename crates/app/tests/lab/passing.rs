@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, RwLock};
 
 use super::motion::{Begun, connect, content, read_reply, up_with};
 use super::{Folder, Lab, is_possible, within};
@@ -36,12 +34,13 @@ fn go_to_next_processes(begun: Begun) {
     // Had they to wait, it would be for longer than this test does.
     let settings = "policy = 'round_robin'\n[limits]\ndrain_timeout = '2m'";
     up_with(&lab, &folder, begun, &BTreeMap::new(), [settings, &handler]);
-    // Servers behind the nodes say the rest from then on.
-    let go = Arc::new(AtomicBool::new(false));
+    // Servers behind the nodes say the rest once it's open.
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write().expect("nobody has failed");
     for node in NODES {
         let listener = lab.at(node, || TcpListener::bind(BEHIND)).expect("nobody else has it");
-        let go = go.clone();
-        std::thread::spawn(move || serve(&listener, &go));
+        let gate = gate.clone();
+        std::thread::spawn(move || serve(&listener, &gate));
     }
     let half = content("half", HALF_BYTES);
     let begin = |path: &str, fields: &str, body: &[u8]| {
@@ -63,7 +62,7 @@ fn go_to_next_processes(begun: Begun) {
         within("the old engine has nothing any more", || processes() == 2);
         tunnels.iter_mut().for_each(|stream| echo(stream).expect("it's still there"));
     }
-    go.store(true, Ordering::Release);
+    drop(closed);
     for mut stream in uploads {
         stream.write_all(&half).expect("it's open");
         let said = read_reply(&mut stream, &mut Vec::new()).expect("a reply");
@@ -114,14 +113,14 @@ fn read_some(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 }
 
 /// A server behind a node, for as long as the tests run.
-fn serve(listener: &TcpListener, go: &Arc<AtomicBool>) {
+fn serve(listener: &TcpListener, gate: &Arc<RwLock<()>>) {
     for stream in listener.incoming().flatten() {
-        let go = go.clone();
-        std::thread::spawn(move || answer(stream, &go));
+        let gate = gate.clone();
+        std::thread::spawn(move || answer(stream, &gate));
     }
 }
 
-fn answer(stream: TcpStream, go: &AtomicBool) -> io::Result<()> {
+fn answer(stream: TcpStream, gate: &RwLock<()>) -> io::Result<()> {
     let (mut reader, mut stream) = (BufReader::new(stream.try_clone()?), stream);
     loop {
         let mut head = String::new();
@@ -145,9 +144,8 @@ fn answer(stream: TcpStream, go: &AtomicBool) -> io::Result<()> {
             let half = content("half", HALF_BYTES);
             stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * half.len()).as_bytes())?;
             stream.write_all(&half)?;
-            while !go.load(Ordering::Acquire) {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            // Also where the test has failed meanwhile.
+            drop(gate.read());
             stream.write_all(&half)?;
         }
     }

@@ -206,11 +206,8 @@ impl<H: Host> Worker<H> {
     /// It doesn't pass after all.
     pub(in crate::worker) fn flow_stays(&mut self, token: Token) {
         let (Some(flow), Some(cluster)) = (self.flow_at(token), &mut self.cluster) else { return };
-        if let Part::Node(node) = &mut cluster.part
-            && let Some(flows) = node.of(flow)
-            && let Some(generation) = flows.pass(flow)
-        {
-            flows.take_over(self.now, flow, generation);
+        if let Part::Node(node) = &mut cluster.part {
+            node.of(flow).into_iter().for_each(|flows| flows.stay(flow));
         }
     }
 

@@ -111,7 +111,7 @@ enum Holder {
     Freezing(ServerId),
     /// A node has been asked. With `own`, this server's frozen socket is still there.
     Offered { life: Life, own: bool },
-    /// A node. It has been told so under `unconfirmed` until it uses the generation that followed.
+    /// A node. It has been told so under `unconfirmed` until it uses the generation that followed; if that's the same, it's asked whether it has it.
     Node { life: Life, unconfirmed: Option<Generation>, recalled: Option<RecallTerms> },
     /// Nobody: an image here, whose place is being chosen.
     Held,

@@ -59,11 +59,17 @@ impl Node {
         Some(record.generation)
     }
 
-    /// A flow has come here from another process of this node, socket and all, or it stays here after all.
-    pub fn take_over(&mut self, now: Instant, flow: FlowId, generation: Generation) {
-        if let Some(record) = self.flows.get_mut(&flow).filter(|record| record.generation == generation) {
+    /// It doesn't go there after all.
+    pub fn stay(&mut self, flow: FlowId) {
+        if let Some(record) = self.flows.get_mut(&flow).filter(|record| record.phase == Phase::Passing) {
             record.phase = Phase::Live;
-            return;
+        }
+    }
+
+    /// A flow has come here from another process of this node, socket and all, or back from there.
+    pub fn take_over(&mut self, now: Instant, flow: FlowId, generation: Generation) {
+        if self.flows.get(&flow).is_some_and(|record| record.generation == generation) {
+            return self.stay(flow);
         }
         self.lease_until = self.lease_until.max(now);
         self.flows.insert(flow, Flow::new(generation, Phase::Live, false));
