@@ -84,6 +84,17 @@ pub fn open_at(address: SocketAddr) -> io::Result<Open> {
     Ok(open)
 }
 
+/// Whether a process has a connection of `address`. One that was killed has its own until the kernel has taken down its io_uring, which a thread of the
+/// kernel's does after the process is gone.
+///
+/// # Errors
+/// What the kernel says.
+pub fn are_held(address: SocketAddr) -> io::Result<bool> {
+    let mut are_held = false;
+    list(OPEN, address.port(), |entry| are_held |= entry.local == Some(address.ip()) && !entry.is_orphan)?;
+    Ok(are_held)
+}
+
 /// How often the queue of any listener in this thread's network namespace had no room for a connection, since the kernel began to count.
 ///
 /// # Errors
@@ -360,6 +371,19 @@ mod tests {
             1,
             "what was closed on purpose ends in order"
         );
+    }
+
+    #[test]
+    fn a_connection_is_held_by_who_has_accepted_it_until_it_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it's bound");
+        let are_held = || are_held(address).expect("the kernel tells");
+        let _client = TcpStream::connect(address).expect("it listens");
+        assert!(!are_held(), "it waits to be accepted");
+        let (server, _) = listener.accept().expect("a connection");
+        assert!(are_held());
+        drop(server);
+        assert!(!are_held());
     }
 
     #[test]

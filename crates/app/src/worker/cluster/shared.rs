@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use leat_host::interfaces;
 use leat_host::lock::lock;
 use leat_host::process;
 use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
+use leat_host::{connections, interfaces};
 use leat_logic::handoff::{Process, ServerId};
 use leat_logic::spread::LIVES_MAX;
 use leat_logic::time::Instant;
@@ -219,6 +219,14 @@ fn await_left(steering: &steering::Dispatcher) {
     }
 }
 
+/// The same of a node: what one that was killed has left is its own until the kernel has taken down its io_uring, and can't be forgotten before.
+fn await_released(vip: SocketAddr) {
+    let start = std::time::Instant::now();
+    while connections::are_held(vip).unwrap_or(false) && start.elapsed() < CLEANED_UP_WITHIN {
+        std::thread::sleep(CLEANED_UP_LOOK);
+    }
+}
+
 fn load_dispatcher(config: &Config, shared: &Shared) -> Result<steering::Dispatcher, String> {
     let cluster = &config.cluster;
     let text = |error: steering::Error| error.to_string();
@@ -339,7 +347,11 @@ impl NodeGuard {
             steering.attach(&interface).map_err(text)?;
         }
         let own_vips: Vec<_> = cluster.vip.iter().copied().filter(|vip| node.server_for(*vip).is_none()).collect();
+        let is_only = life.is_only();
         for &vip in &own_vips {
+            if is_only {
+                await_released(vip);
+            }
             if let Err(error) = steering::forget_dead(vip) {
                 let what = "connections that an earlier process had can't come back here for some minutes";
                 crate::log::warning(format_args!("{what}, if it has died: {error}"));
