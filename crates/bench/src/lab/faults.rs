@@ -173,6 +173,9 @@ pub(crate) fn record(
     if outcome.failed() > 0 {
         records.note(case, &format!("{name}: what failed, by kind: {:?}", outcome.failures));
     }
+    if !outcome.cut.is_empty() {
+        records.note(case, &format!("{name}: connections that were cut, of the first of them: {:?}", outcome.cut));
+    }
     let log = lab.log(home)?;
     let mut reasons = BTreeMap::<_, u64>::new();
     for (_, reason) in log.lines().filter_map(|line| line.split_once("a connection is cut: ")) {

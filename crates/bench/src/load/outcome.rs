@@ -33,6 +33,9 @@ pub(crate) enum Failure {
 /// Bounds of the lengths by which latencies are told apart: SPECweb99's classes are within them.
 pub(crate) const SIZES_BYTES: [u64; 3] = [1_000, 10_000, 100_000];
 
+/// Of connections that were cut, so many are told of.
+const CUT_TOLD_MAX: usize = 8;
+
 /// The measured part of a run.
 pub(crate) struct Outcome {
     /// Length of the measured window.
@@ -68,6 +71,8 @@ pub(crate) struct Outcome {
     pub(crate) lateness_ns: Histogram<u64>,
     /// Failures of the whole run, by kind.
     pub(crate) failures: BTreeMap<Failure, u64>,
+    /// The first few connections that ended with requests unanswered, for people.
+    pub(crate) cut: Vec<String>,
     /// Time within the window that the generator wasn't just looking for work.
     pub(crate) busy: Duration,
     /// Processor time of the generator within the window, looking for work counted.
@@ -93,6 +98,7 @@ impl Outcome {
             refused_ns: histogram(),
             lateness_ns: histogram(),
             failures: BTreeMap::new(),
+            cut: Vec::new(),
             busy: Duration::ZERO,
             cpu: Duration::ZERO,
         }
@@ -101,6 +107,13 @@ impl Outcome {
     pub(crate) fn fail(&mut self, failure: Failure, count: u64) {
         if count > 0 {
             *self.failures.entry(failure).or_default() += count;
+        }
+    }
+
+    /// A connection ended with requests unanswered.
+    pub(crate) fn was_cut(&mut self, how: impl FnOnce() -> String) {
+        if self.cut.len() < CUT_TOLD_MAX {
+            self.cut.push(how());
         }
     }
 
@@ -139,6 +152,8 @@ impl Outcome {
         self.refused_ns.add(&part.refused_ns)?;
         self.lateness_ns.add(&part.lateness_ns)?;
         part.failures.iter().for_each(|(&failure, &count)| self.fail(failure, count));
+        let room = CUT_TOLD_MAX - self.cut.len();
+        self.cut.extend(part.cut.iter().take(room).cloned());
         self.busy += part.busy;
         self.cpu += part.cpu;
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Demand;
 use super::connection::Answered;
@@ -70,6 +71,7 @@ impl Generator<'_> {
         if let Some(fault) = fault {
             self.give_up(index, fault);
         } else if result <= 0 && result != -libc::ENOBUFS {
+            self.note_cut(index, result);
             self.ended(index);
         } else {
             self.receive_on(index);
@@ -167,6 +169,22 @@ impl Generator<'_> {
             self.freed.push(index);
         }
         self.ended(index);
+    }
+
+    /// If the connection ends with requests unanswered, says which it is, when, and how far it had come: enough to find it in logs and captures.
+    fn note_cut(&mut self, index: u32, result: i32) {
+        let connection = &self.connections[index as usize];
+        let Some(socket) = connection.socket.as_ref().filter(|_| !connection.outstanding.is_empty()) else { return };
+        self.outcome.was_cut(|| {
+            let client = leat_host::socket::local_address(socket);
+            let client = client.map_or("a client".to_owned(), |client| client.to_string());
+            let how = if result == 0 { "ended".to_owned() } else { io::Error::from_raw_os_error(-result).to_string() };
+            let left =
+                connection.reader.body_left().map_or("no head".to_owned(), |left| format!("{left} bytes to come"));
+            let (asked, unanswered) = (connection.requests, connection.outstanding.len());
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+            format!("{client} at {at:.3}: {how}, {asked} requests asked, {unanswered} unanswered, {left}")
+        });
     }
 
     /// The connection is over; what was outstanding on it has failed.
