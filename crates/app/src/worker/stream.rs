@@ -5,7 +5,6 @@
 //!
 //! Back-pressure is by credit: a receive is asked for only while its bytes have a place, and an owner puts in no more than [`Stream::room`].
 
-use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -471,7 +470,9 @@ pub(super) enum News {
 /// All streams of a worker, by slot.
 #[derive(Default)]
 pub(super) struct Streams {
-    by_slot: BTreeMap<u32, Stream>,
+    /// Each is looked for several times for each piece that it passes on.
+    by_slot: Vec<Option<Box<Stream>>>,
+    count: usize,
     /// Those that are flushed when the turn ends.
     unsent: Vec<Token>,
 }
@@ -496,21 +497,40 @@ impl Rooms {
 
 impl Streams {
     pub(super) fn get(&mut self, token: Token) -> Option<&mut Stream> {
-        self.by_slot.get_mut(&token.index).filter(|stream| stream.token == token && !stream.flags.closing)
+        self.find(token).filter(|stream| !stream.flags.closing)
+    }
+
+    /// The same of one that closes.
+    fn find(&mut self, token: Token) -> Option<&mut Stream> {
+        self.by_slot.get_mut(token.index as usize)?.as_deref_mut().filter(|stream| stream.token == token)
+    }
+
+    fn insert(&mut self, stream: Stream) {
+        let slot = stream.token.index as usize;
+        if self.by_slot.len() <= slot {
+            self.by_slot.resize_with(slot + 1, || None);
+        }
+        self.count += usize::from(self.by_slot[slot].replace(Box::new(stream)).is_none());
+    }
+
+    fn remove(&mut self, token: Token) -> Option<Box<Stream>> {
+        let stream = self.by_slot.get_mut(token.index as usize)?.take()?;
+        self.count -= 1;
+        Some(stream)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.by_slot.len()
+        self.count
     }
 
     /// Whether some are yet to be closed, which their users have let go of.
     pub(super) fn are_closing(&self) -> bool {
-        self.by_slot.values().any(|stream| stream.flags.closing)
+        self.by_slot.iter().flatten().any(|stream| stream.flags.closing)
     }
 
     /// Whether some are still to be closed with a reset. Were the process to end first, their peers would see an end in order.
     pub(super) fn are_cut(&self) -> bool {
-        self.by_slot.values().any(|stream| stream.flags.closing && stream.flags.cut)
+        self.by_slot.iter().flatten().any(|stream| stream.flags.closing && stream.flags.cut)
     }
 
     /// Sends what was put into a stream when the turn ends. A server that is sent several requests in a row is woken once for all of them; with
@@ -605,14 +625,14 @@ impl<H: Host> Worker<H> {
         (stream.inbox, stream.outbox) = (contents.inbox, contents.outbox);
         stream.begin(&mut self.reactor);
         stream.flush(&mut self.reactor);
-        self.streams.by_slot.insert(token.index, stream);
+        self.streams.insert(stream);
         token
     }
 
     /// Gives up a frozen stream of which the reactor has let go: its socket, and what is in it.
     pub(super) fn give_up_stream(&mut self, token: Token) -> Option<(OwnedFd, Contents)> {
         let socket = self.reactor.give_up(self.streams.get(token)?.socket, token).ok()?;
-        let mut stream = self.streams.by_slot.remove(&token.index)?;
+        let mut stream = self.streams.remove(token)?;
         self.connections.take_back(token);
         let inbox = stream.inbox.split_off(stream.taken);
         let outbox = stream.outbox.split_off(stream.sent);
@@ -638,16 +658,15 @@ impl<H: Host> Worker<H> {
 
     /// Closes a stream, now or as soon as nothing is under way.
     pub(super) fn close_stream(&mut self, token: Token) {
-        let stream = self.streams.by_slot.get_mut(&token.index).filter(|stream| stream.token == token);
-        if stream.is_some_and(|stream| stream.close(&mut self.reactor)) {
-            self.streams.by_slot.remove(&token.index);
+        if self.streams.find(token).is_some_and(|stream| stream.close(&mut self.reactor)) {
+            self.streams.remove(token);
             self.connections.take_back(token);
         }
     }
 
     /// The reactor says something of a token that is no connection's.
     pub(super) fn stream_news(&mut self, token: Token, news: News) {
-        let Some(stream) = self.streams.by_slot.get_mut(&token.index).filter(|stream| stream.token == token) else {
+        let Some(stream) = self.streams.find(token) else {
             if let News::Received(buffer) = news {
                 self.reactor.release(buffer);
             }

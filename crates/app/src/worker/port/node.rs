@@ -2,7 +2,7 @@
 
 use leat_host::process::is_out_of_descriptors;
 use leat_host::reactor::{Peer, Reactor, Token};
-use leat_logic::dispatch::{NodeId, Outcome};
+use leat_logic::dispatch::{Facts, NodeId, Outcome};
 use leat_logic::protocol::{Leg, proxy_header};
 use leat_logic::time::Instant;
 
@@ -32,9 +32,9 @@ impl Port {
     }
 
     /// The node for what is wanted, or any.
-    pub(super) fn choose(&mut self, wanted: Option<&Wanted>, now: Instant) -> Result<NodeId, End> {
+    pub(super) fn choose(&mut self, wanted: Option<&Facts<'_>>, now: Instant) -> Result<NodeId, End> {
         let chosen = match wanted {
-            Some(wanted) => self.dispatcher.choose(&wanted.facts(), now).map(|choice| choice.node),
+            Some(facts) => self.dispatcher.choose(facts, now).map(|choice| choice.node),
             None => self.dispatcher.choose_any(now),
         };
         chosen.map_err(|_| End::NoNode)
@@ -122,7 +122,7 @@ impl<H: Host> Worker<H> {
                     if tries >= TRIES_MAX {
                         return Err(End::NoNode);
                     }
-                    node = port.choose(wanted.as_ref(), self.now)?;
+                    node = port.choose(wanted.as_ref().map(Wanted::facts).as_ref(), self.now)?;
                 }
             }
         }
@@ -142,7 +142,8 @@ impl<H: Host> Worker<H> {
         (0..owed).for_each(|place| {
             port.request_ended(to.node, if place == 0 { Outcome::Failed } else { Outcome::Unknown }, now);
         });
-        let chosen = if to.tries < TRIES_MAX { port.choose(to.wanted.as_ref(), now) } else { Err(End::NoNode) };
+        let wanted = to.wanted.as_ref().map(Wanted::facts);
+        let chosen = if to.tries < TRIES_MAX { port.choose(wanted.as_ref(), now) } else { Err(End::NoNode) };
         let connected = chosen.and_then(|node| self.connect_leg(relay, leg, node, first, to.wanted, to.tries));
         match connected {
             Err(End::NoNode) if relay.session.refuse_all(leg) => return Ok(()),

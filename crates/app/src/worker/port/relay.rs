@@ -10,12 +10,14 @@ use leat_logic::protocol::{ClientStep, Leg, NodeStep, Session, proxy_header};
 use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
-use super::Settings;
 use super::end::End;
+use super::{Ports, Settings};
 use crate::metrics::PortMetrics;
 
 /// Bytes that are moved for one client before others have their turn.
 const TURN_BYTES: u64 = 128 * 1024;
+/// Bytes that go from one to another before it's looked at what others have to say.
+const IN_A_ROW_BYTES: u64 = 16 * 1024;
 /// Nodes that are tried for one request.
 pub(super) const TRIES_MAX: u8 = 3;
 
@@ -68,6 +70,13 @@ impl Wanted {
     pub(super) fn facts(&self) -> Facts<'_> {
         Facts { method: &self.method, host: &self.host, path: &self.path, ..Facts::default() }
     }
+}
+
+/// Who gets a request that begins.
+struct Chosen {
+    node: NodeId,
+    /// What it's about, where the node isn't connected yet and another may have to be found for it.
+    wanted: Option<Wanted>,
 }
 
 /// A stream to a node.
@@ -170,6 +179,17 @@ impl Relay {
         self.counted = now;
     }
 
+    /// The streams by which a node may be told of one more request.
+    fn legs_to(&self, node: NodeId) -> impl Iterator<Item = (Leg, &To)> {
+        self.open_legs().filter(move |&(leg, to)| to.node == node && !self.session.is_closing(leg))
+    }
+
+    /// Whether that can be told at once, whichever of them it is.
+    fn is_connected_to(&self, node: NodeId) -> bool {
+        let mut are_connected = self.legs_to(node).map(|(_, to)| to.connect_by.is_none()).peekable();
+        are_connected.peek().is_some() && are_connected.all(|is_connected| is_connected)
+    }
+
     pub(super) fn open_legs(&self) -> impl Iterator<Item = (Leg, &To)> {
         self.legs.iter().enumerate().filter_map(|(leg, to)| Some((leg, to.as_ref()?)))
     }
@@ -180,6 +200,26 @@ fn or_refused(relay: &mut Relay, begun: Result<bool, End>) -> Result<bool, End> 
     match begun {
         Err(End::NoNode) if relay.session.refuse() => Ok(true),
         begun => begun,
+    }
+}
+
+impl Ports {
+    /// The node of a request that begins; `None` if it must wait.
+    fn choose(&mut self, relay: &Relay, facts: Option<&Facts<'_>>, now: Instant) -> Option<Result<Chosen, End>> {
+        // What was said to all nodes can be taken back for as long as nobody has heard it.
+        let is_untold = |(leg, to): (Leg, &To)| to.connect_by.is_some() && relay.session.speaks_for_all(leg);
+        if relay.open_legs().any(is_untold) {
+            return None;
+        }
+        let Some(port) = self.ports.get_mut(&relay.site) else { return Some(Err(End::NoNode)) };
+        // What any node may have goes where the client has one already, unless that is to be emptied.
+        let is_kept = |node: &NodeId| facts.is_none() && !port.dispatcher.is_draining(*node);
+        let chosen = match relay.open_legs().map(|(_, to)| to.node).find(is_kept) {
+            Some(node) => Ok(node),
+            None => port.choose(facts, now),
+        };
+        let about = |node| facts.filter(|_| !relay.is_connected_to(node)).map(Wanted::of);
+        Some(chosen.map(|node| Chosen { node, wanted: about(node) }))
     }
 }
 
@@ -210,9 +250,9 @@ impl<H: Host> Worker<H> {
             // Nodes first: one that can't be reached gives its place to another before it's told any more.
             let mut is_moving = false;
             for leg in 0..relay.legs.len() {
-                is_moving |= self.step_node(relay, leg)?;
+                is_moving |= self.repeat(relay, |worker, relay| worker.step_node(relay, leg))?;
             }
-            is_moving |= self.step_client(relay)?;
+            is_moving |= self.repeat(relay, Self::step_client)?;
             is_moving |= self.give_own_words(relay);
             if !is_moving {
                 return Ok(false);
@@ -222,6 +262,20 @@ impl<H: Host> Worker<H> {
                 return Ok(true);
             }
         }
+    }
+
+    /// Takes steps of one kind for as long as they change anything and little is moved: short requests, and their answers, come many at a time. Whether any did.
+    fn repeat(
+        &mut self,
+        relay: &mut Relay,
+        step: impl Fn(&mut Self, &mut Relay) -> Result<bool, End>,
+    ) -> Result<bool, End> {
+        let limit = relay.moved_bytes() + IN_A_ROW_BYTES;
+        let mut is_moving = false;
+        while relay.moved_bytes() < limit && step(self, relay)? {
+            is_moving = true;
+        }
+        Ok(is_moving)
     }
 
     /// Reads what a balancer tells of its client. False until that is there.
@@ -270,10 +324,14 @@ impl<H: Host> Worker<H> {
                 Ok(false)
             }
             ClientStep::Choose(facts) => {
-                let wanted = facts.as_ref().map(Wanted::of);
-                self.choose_and_begin(relay, wanted)
+                let Some(chosen) = self.ports.choose(relay, facts.as_ref(), self.now) else { return Ok(false) };
+                self.begin_request(relay, chosen)
             }
-            ClientStep::ChooseGathered(gathered) => self.choose_and_begin(relay, Some(Wanted::of(&gathered.facts()))),
+            ClientStep::ChooseGathered(gathered) => {
+                let facts = gathered.facts();
+                let Some(chosen) = self.ports.choose(relay, Some(&facts), self.now) else { return Ok(false) };
+                self.begin_request(relay, chosen)
+            }
             ClientStep::Open => {
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
                 let chosen = port.choose(None, self.now);
@@ -335,30 +393,17 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Gives a request that begins to a node. False if it must wait.
-    fn choose_and_begin(&mut self, relay: &mut Relay, wanted: Option<Wanted>) -> Result<bool, End> {
-        // What was said to all nodes can be taken back for as long as nobody has heard it.
-        let is_untold = |(leg, to): (Leg, &To)| to.connect_by.is_some() && relay.session.speaks_for_all(leg);
-        if relay.open_legs().any(is_untold) {
-            return Ok(false);
-        }
-        let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-        // What any node may have goes where the client has one already, unless that is to be emptied.
-        let is_kept = |node: &NodeId| wanted.is_none() && !port.dispatcher.is_draining(*node);
-        let chosen = match relay.open_legs().map(|(_, to)| to.node).find(is_kept) {
-            Some(node) => Ok(node),
-            None => port.choose(wanted.as_ref(), self.now),
-        };
-        let begun = chosen.and_then(|node| self.begin_request(relay, node, wanted));
+    /// Gives a request that begins to its node. False if it must wait.
+    fn begin_request(&mut self, relay: &mut Relay, chosen: Result<Chosen, End>) -> Result<bool, End> {
+        let begun = chosen.and_then(|chosen| self.begin_at(relay, chosen));
         or_refused(relay, begun)
     }
 
-    /// Gives a request that begins to this node. False if it must wait.
-    fn begin_request(&mut self, relay: &mut Relay, node: NodeId, wanted: Option<Wanted>) -> Result<bool, End> {
+    fn begin_at(&mut self, relay: &mut Relay, Chosen { node, wanted }: Chosen) -> Result<bool, End> {
         // Two are the same node's where one took the place of another that couldn't be reached. What one has been asked comes before what follows.
         let mut known = None;
         let mut are_asked = 0;
-        for (leg, _) in relay.open_legs().filter(|&(leg, to)| to.node == node && !relay.session.is_closing(leg)) {
+        for (leg, _) in relay.legs_to(node) {
             let is_asked = relay.session.is_needed(leg);
             are_asked += usize::from(is_asked);
             if is_asked || known.is_none() {

@@ -23,14 +23,21 @@ const ARGUMENT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 const NOT_REDIS: Mistake = Mistake::Client("a request is an array of strings, or a line");
 
-/// A number in a line `?number\r\n`, and the bytes of that line; `None` until it's there.
+/// A number in a line `?number\r\n`, and the bytes of that line; `None` until it's there. `max` is 99 or more.
 fn number_line(input: &[u8], max: u64) -> Result<Option<(i64, usize)>, ()> {
+    // Nearly all have one or two digits, and there are lists of thousands.
+    match *input {
+        [_, ones @ b'0'..=b'9', b'\r', b'\n', ..] => return Ok(Some((i64::from(ones - b'0'), 4))),
+        [_, tens @ b'0'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return Ok(Some((i64::from(10 * (tens - b'0') + (ones - b'0')), 5)));
+        }
+        _ => {}
+    }
     // The sign, 20 digits, CRLF.
     const LINE_BYTES_MAX: usize = 24;
     let head = &input[..input.len().min(LINE_BYTES_MAX)];
     let is_negative = head.get(1) == Some(&b'-');
     let line = head.get(1 + usize::from(is_negative)..).unwrap_or_default();
-    // Digit by digit: nearly all have one or two, and there are lists of thousands.
     let count = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, end) = line.split_at(count);
     if digits.is_empty() || !end.starts_with(b"\r\n") {
@@ -47,6 +54,8 @@ fn number_line(input: &[u8], max: u64) -> Result<Option<(i64, usize)>, ()> {
 enum Hand {
     #[default]
     Nothing,
+    /// All of it, which is so many bytes.
+    All(usize),
     /// A line.
     Line,
     /// So many arguments.
@@ -77,8 +86,13 @@ impl Parser for Redis {
                 if !head.read_array()? {
                     return Ok(Begin::NeedMore);
                 }
+                let bytes = input.len() - head.rest.len();
                 if head.count == 0 {
-                    return Ok(Begin::Nothing(input.len() - head.rest.len()));
+                    return Ok(Begin::Nothing(bytes));
+                }
+                // Nearly always: it isn't read once more to find its end.
+                if head.seen as u64 == head.count {
+                    self.hand = Hand::All(bytes);
                 }
             }
             Some(byte) if byte.is_ascii_alphabetic() || b" \t\"'".contains(byte) => {
@@ -122,6 +136,10 @@ impl Parser for Redis {
 
     fn go_on(&mut self, input: &[u8]) -> Result<Piece, Mistake> {
         let mut at = 0;
+        if let Hand::All(bytes) = self.hand {
+            self.hand = Hand::Nothing;
+            return Ok(Piece { bytes, is_last: true });
+        }
         if self.hand == Hand::Nothing {
             self.hand = match input.first() {
                 None => return Ok(Piece { bytes: 0, is_last: false }),
@@ -138,7 +156,7 @@ impl Parser for Redis {
         loop {
             let rest = &input[at..];
             match self.hand {
-                Hand::Nothing | Hand::Arguments(0) => {
+                Hand::Nothing | Hand::All(_) | Hand::Arguments(0) => {
                     self.hand = Hand::Nothing;
                     return Ok(Piece { bytes: at, is_last: true });
                 }
