@@ -1,10 +1,11 @@
 //! One worker's memory of what paths name: bounded, looked up by every request, told of changes.
 //!
 //! Small files, open files and answers without a file each have their own order and bound, so that none can push out the others.
-//! [`order`] decides which entry goes. The table's hash is keyed by the caller (nothing here draws a random number); only names that
+//! [`order`] decides which entry goes, and [`door`] for whom. The table's hash is keyed by the caller (nothing here draws a random number); only names that
 //! exist can be kept without bound by number of answers without a file, so a flood of names that hash alike has at most
 //! `absent_entries_max` of them in the table at a time.
 
+mod door;
 mod order;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 use hashbrown::HashTable;
 
+use self::door::Door;
 use self::order::{NONE, Order};
 use super::coding::{Coding, CodingOrder, CodingSet};
 use super::limits;
@@ -137,6 +139,7 @@ pub struct Cache<F> {
     /// Links of all three orders, by entry.
     links: order::Links,
     orders: [Order; 3],
+    door: Door,
     bytes: usize,
 }
 
@@ -154,6 +157,7 @@ impl<F> Cache<F> {
             vacant: Vec::new(),
             links: order::Links::default(),
             orders: [Order::default(); 3],
+            door: Door::default(),
             bytes: 0,
         }
     }
@@ -168,7 +172,8 @@ impl<F> Cache<F> {
         if now < entry.fresh_until { Lookup::Fresh(&entry.found) } else { Lookup::Stale(&entry.found, entry.known()) }
     }
 
-    /// Keeps an answer as long as it says, in the place of those that there were for the same clients, or that knew of other siblings.
+    /// Keeps an answer as long as it says, in the place of those that there were for the same clients, or that knew of other siblings. If others would have to
+    /// go for it, it's kept when it comes for the second time.
     pub fn insert(&mut self, site: u32, request: &LoadRequest, loaded: &Loaded<F>, now: Instant)
     where
         F: Clone,
@@ -182,8 +187,9 @@ impl<F> Cache<F> {
         let is_outdated = |entry: &Entry<F>| {
             entry.siblings != siblings || entry.coding == coding || entry.coding == codings.choose(entry.siblings)
         };
-        let mut was_used = false;
+        let (mut was_there, mut was_used) = (false, false);
         while let Some(place) = self.find(hash, site, path, is_outdated) {
+            was_there = true;
             was_used |= self.links.is_used(place);
             self.remove(place);
         }
@@ -191,6 +197,10 @@ impl<F> Cache<F> {
         let (class, content_bytes) = classify(&loaded.found);
         let cost_bytes = content_bytes + path.len() + limits::CACHE_ENTRY_OVERHEAD_BYTES;
         if matches!(loaded.found, Found::Unavailable(_)) || cost_bytes > self.limits.bytes_max {
+            return;
+        }
+        let others = self.len();
+        if !was_there && !self.has_room(class, cost_bytes) && !self.door.has_seen(hash, others) {
             return;
         }
         let names_directory = watch.is_some_and(|watch| usize::from(watch.directory_bytes) == path.len());
@@ -414,6 +424,16 @@ impl<F> Cache<F> {
         let places: Vec<u32> = self.by_name.iter_hash(hash).copied().filter(|place| depends(place)).collect();
         for place in places {
             self.remove(place);
+        }
+    }
+
+    /// Whether one more may be kept and nothing has to go for it.
+    fn has_room(&self, class: Class, cost_bytes: usize) -> bool {
+        let (limits, count) = (self.limits, self.orders[class as usize].count());
+        match class {
+            Class::Memory => count < limits.memory_entries_max && self.bytes + cost_bytes <= limits.bytes_max,
+            Class::OpenFile => count < limits.open_files_max,
+            Class::Absent => count < limits.absent_entries_max,
         }
     }
 
