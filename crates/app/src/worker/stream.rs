@@ -500,7 +500,7 @@ impl Streams {
         self.find(token).filter(|stream| !stream.flags.closing)
     }
 
-    /// The same of one that closes.
+    /// The same, though it be closing.
     fn find(&mut self, token: Token) -> Option<&mut Stream> {
         self.by_slot.get_mut(token.index as usize)?.as_deref_mut().filter(|stream| stream.token == token)
     }

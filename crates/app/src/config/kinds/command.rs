@@ -1,5 +1,6 @@
 //! Programs to be started, and where one listens that somebody else has started.
 
+use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -86,9 +87,23 @@ impl CommandLine {
                 Wrong::new("isn't executable", format!("run chmod +x {}, or write another program", path.display()))
             }
             Ok(_) => Ok(path),
-            Err(error) => Wrong::new(format!("can't be used: {}", reason(&error)), help),
+            Err(error) => {
+                let elsewhere = in_search_path(written, &std::env::var_os("PATH").unwrap_or_default());
+                let help = elsewhere.map_or(help.to_owned(), |path| format!("write \"{}\"", path.display()));
+                Wrong::new(format!("can't be used: {}", reason(&error)), help)
+            }
         }
     }
+}
+
+/// Where a shell would find a program that is written as a name only. It isn't looked for there when it's started: what that finds depends on who starts leat.
+fn in_search_path(name: &str, directories: &OsStr) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    let mut paths = std::env::split_paths(directories).filter(|directory| directory.is_absolute());
+    let is_name = !name.is_empty() && !name.contains('/');
+    is_name.then(|| paths.find_map(|directory| Some(directory.join(name)).filter(is_program)))?
 }
 
 /// Where a responder listens; nowhere when empty.
@@ -187,4 +202,20 @@ fn parse_variable_value(written: &str, _: &Path) -> Result<String, Wrong> {
         return Wrong::new("has a NUL character", "take it out");
     }
     Ok(written.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_where_a_shell_would_find_it() {
+        let directories = std::env::join_paths(["relative", "/nothing-here", "/etc", "/bin", "/usr/bin"]).unwrap();
+        assert_eq!(in_search_path("sh", &directories), Some(PathBuf::from("/bin/sh")));
+        // No program; a path; nothing.
+        for written in ["fstab", "./sh", "/bin/sh", "", "no-such-program"] {
+            assert_eq!(in_search_path(written, &directories), None, "{written:?}");
+        }
+        assert_eq!(in_search_path("sh", OsStr::new("")), None);
+    }
 }
