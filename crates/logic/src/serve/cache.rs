@@ -200,7 +200,7 @@ impl<F> Cache<F> {
             return;
         }
         let others = self.len();
-        if !was_there && !self.has_room(class, cost_bytes) && !self.door.has_seen(hash, others) {
+        if !was_there && !self.fits(class, 1, cost_bytes) && !self.door.has_seen(hash, others) {
             return;
         }
         let names_directory = watch.is_some_and(|watch| usize::from(watch.directory_bytes) == path.len());
@@ -427,25 +427,20 @@ impl<F> Cache<F> {
         }
     }
 
-    /// Whether one more may be kept and nothing has to go for it.
-    fn has_room(&self, class: Class, cost_bytes: usize) -> bool {
-        let (limits, count) = (self.limits, self.orders[class as usize].count());
+    /// Whether so many more would be within the bounds of their class.
+    fn fits(&self, class: Class, entries: usize, bytes: usize) -> bool {
+        let (limits, count) = (self.limits, self.orders[class as usize].count() + entries);
         match class {
-            Class::Memory => count < limits.memory_entries_max && self.bytes + cost_bytes <= limits.bytes_max,
-            Class::OpenFile => count < limits.open_files_max,
-            Class::Absent => count < limits.absent_entries_max,
+            Class::Memory => count <= limits.memory_entries_max && self.bytes + bytes <= limits.bytes_max,
+            Class::OpenFile => count <= limits.open_files_max,
+            Class::Absent => count <= limits.absent_entries_max,
         }
     }
 
     fn shrink(&mut self) {
-        let limits = self.limits;
-        while self.bytes > limits.bytes_max || self.orders[Class::Memory as usize].count() > limits.memory_entries_max {
-            if !self.evict(Class::Memory) {
-                break;
-            }
+        for class in [Class::Memory, Class::OpenFile, Class::Absent] {
+            while !self.fits(class, 0, 0) && self.evict(class) {}
         }
-        while self.open_files() > limits.open_files_max && self.evict(Class::OpenFile) {}
-        while self.orders[Class::Absent as usize].count() > limits.absent_entries_max && self.evict(Class::Absent) {}
     }
 
     fn evict(&mut self, class: Class) -> bool {

@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn a_name_is_found_where_a_shell_would_find_it() {
-        let directories = std::env::join_paths(["relative", "/nothing-here", "/etc", "/bin", "/usr/bin"]).unwrap();
+        let directories =
+            std::env::join_paths(["relative", "/nothing-here", "/etc", "/bin", "/usr/bin"]).expect("none has a colon");
         assert_eq!(in_search_path("sh", &directories), Some(PathBuf::from("/bin/sh")));
         // No program; a path; nothing.
         for written in ["fstab", "./sh", "/bin/sh", "", "no-such-program"] {

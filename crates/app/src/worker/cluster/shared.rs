@@ -210,19 +210,11 @@ fn load_programs(config: &Config) -> Result<steering::Dispatcher, String> {
     }
 }
 
-/// The kernel may still be cleaning up after a process that has died: as long as its taps are there, it looks as if it lived, and what it has left as if it was
-/// its own. Nothing of a dispatcher's worker is under way yet, as while the kernel loads programs.
-fn await_left(steering: &steering::Dispatcher) {
+/// Waits until the kernel has cleaned up after a process that has died. Nothing of this one's part in the cluster is under way yet, as while the kernel loads
+/// programs.
+fn await_cleaned_up(is_so: impl Fn() -> bool) {
     let start = std::time::Instant::now();
-    while !steering.was_left() && start.elapsed() < CLEANED_UP_WITHIN {
-        std::thread::sleep(CLEANED_UP_LOOK);
-    }
-}
-
-/// The same of a node: what one that was killed has left is its own until the kernel has taken down its io_uring, and can't be forgotten before.
-fn await_released(vip: SocketAddr) {
-    let start = std::time::Instant::now();
-    while connections::are_held(vip).unwrap_or(false) && start.elapsed() < CLEANED_UP_WITHIN {
+    while !is_so() && start.elapsed() < CLEANED_UP_WITHIN {
         std::thread::sleep(CLEANED_UP_LOOK);
     }
 }
@@ -234,7 +226,8 @@ fn load_dispatcher(config: &Config, shared: &Shared) -> Result<steering::Dispatc
     let loaded = lock(&shared.loaded).take();
     let steering = loaded.unwrap_or_else(|| load_programs(config))?;
     if config.keeps_books() {
-        await_left(&steering);
+        // As long as its taps are there, it looks as if it lived, and what it has left as if it was its own.
+        await_cleaned_up(|| steering.was_left());
     }
     if is_peer && steering.was_left() {
         super::peer::close_left(&steering).map_err(text)?;
@@ -350,7 +343,8 @@ impl NodeGuard {
         let is_only = life.is_only();
         for &vip in &own_vips {
             if is_only {
-                await_released(vip);
+                // What it had is its own until its io_uring has been taken down, and can't be forgotten before.
+                await_cleaned_up(|| !connections::are_held(vip).unwrap_or(false));
             }
             if let Err(error) = steering::forget_dead(vip) {
                 let what = "connections that an earlier process had can't come back here for some minutes";
