@@ -354,7 +354,12 @@ impl Stream {
     pub(super) fn say<R: Reactor>(&mut self, reactor: &mut R, mut bytes: &[u8]) {
         let Flags { connecting, awaiting, closing, deaf, frozen, .. } = self.flags;
         if !(connecting || awaiting || closing || deaf || frozen || bytes.is_empty()) {
-            match reactor.send_parts_now(self.socket, &[IoSlice::new(&self.outbox[self.sent..]), IoSlice::new(bytes)]) {
+            let outbox = &self.outbox[self.sent..];
+            let outcome = match outbox.is_empty() {
+                true => reactor.send_now(self.socket, bytes, false),
+                false => reactor.send_parts_now(self.socket, &[IoSlice::new(outbox), IoSlice::new(bytes)]),
+            };
+            match outcome {
                 SendNow::Sent(count) => {
                     let of_outbox = count.min(self.outbox.len() - self.sent);
                     self.sent += of_outbox;

@@ -78,6 +78,20 @@ fn what_is_said_goes_both_ways_until_one_side_ends(reactor: Reactor) {
     assert!(echoed == [&said[..], b"bye"].concat(), "{} bytes", echoed.len());
 }
 
+/// Around the size of a receive buffer (8 KiB), what is said is received in other ways; each message waits for the echo of the one before.
+fn messages_of_all_sizes_follow_each_other(reactor: Reactor) {
+    let upstream = upstream();
+    let (_directory, server) = serve(reactor, &upstream, "", "");
+    let mut client = open(&server);
+    for size in [1, 8191, 8192, 8193, 5, 16_384, 16_385, 100, 200_000, 8192, 1].repeat(5) {
+        let said = noise(size, size as u64);
+        client.send(&said);
+        assert!(client.read_content(size).unwrap() == said, "a message of {size} bytes");
+    }
+    client.finish_sending();
+    assert_eq!(client.until_closed(), b"bye");
+}
+
 /// More is said at once than waits for the server, who answers when all of it has come.
 fn a_long_message_goes_on_by_itself(reactor: Reactor) {
     const BYTES: usize = 1 << 20;
@@ -211,6 +225,7 @@ on_both_reactors!(
     where_its_path_is_no_servers_any_more_it_stays_in_the_old_engine,
     what_is_said_goes_both_ways_until_one_side_ends,
     a_long_message_goes_on_by_itself,
+    messages_of_all_sizes_follow_each_other,
     nobody_is_cut_for_being_silent_for_a_while,
     it_is_no_request_in_flight,
     who_does_not_agree_answers,

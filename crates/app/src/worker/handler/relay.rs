@@ -28,7 +28,7 @@ const CONTENT_SLICES_MAX: usize = PARTS_MAX - 2;
 const SENT_THROUGH_BYTES_MIN: usize = 4096;
 
 /// What has come of a program's output.
-enum Heard {
+pub(super) enum Heard {
     /// More is to come.
     More,
     /// It has said everything.
@@ -238,13 +238,7 @@ impl<H: Host> Worker<H> {
         match &mut run.talk {
             Talk::Waiting => {}
             Talk::Http { .. } => return self.hear_upstream(token, run, out),
-            Talk::Tunnel { .. } => {
-                let (count, has_ended) = (stream.bytes().len(), stream.has_ended());
-                out.extend_from_slice(stream.bytes());
-                stream.take(&mut self.reactor, count);
-                self.count_content(token, count as u64);
-                return Ok(if has_ended { Heard::All } else { Heard::More });
-            }
+            &mut Talk::Tunnel { stream } => return Ok(self.hear_tunnel(token, stream, out)),
             Talk::Cgi { .. } => {
                 let count = stream.bytes().len();
                 run.output.extend_from_slice(stream.bytes());
@@ -449,27 +443,11 @@ impl<H: Host> Worker<H> {
     /// Sends `content`, and `end` behind it, after what is in `out`, from where it lies: what is copied before it's sent costs half as much again. What
     /// can't be sent now is put in `out`. Whether some was sent.
     fn send_through(&mut self, token: Token, content: &[&[u8]], end: &[u8], out: &mut Vec<u8>) -> bool {
-        let is_held_up = self.cluster.is_some() && self.is_telling(token);
-        let connection = &mut self.connections[token];
-        let most = self.gates[connection.site as usize].bytes_max(usize::MAX, self.now);
-        let Some(exchange) = connection.exchange.as_mut() else { return false };
-        let flags = &mut connection.flags;
-        let is_first = exchange.pieces.is_empty() && !flags.awaiting && !flags.sending && !is_held_up;
         let bytes = out.len() + content.iter().map(|part| part.len()).sum::<usize>() + end.len();
         let mut done = 0;
-        if is_first && bytes >= SENT_THROUGH_BYTES_MIN && bytes <= most {
+        if bytes >= SENT_THROUGH_BYTES_MIN {
             let parts: Vec<_> = [&out[..]].iter().chain(content).chain(&[end]).map(|part| IoSlice::new(part)).collect();
-            let outcome = self.reactor.send_parts_now(connection.socket, &parts);
-            done = if let SendNow::Sent(count) = outcome { count } else { 0 };
-            self.meter.did(Operation::Send, done as u64);
-            if done > 0 {
-                connection.http.handle_transmit_progress(self.now);
-            }
-            if done < bytes && matches!(outcome, SendNow::Sent(_) | SendNow::Blocked) {
-                exchange.blocked_since.get_or_insert(self.now);
-                flags.awaiting = true;
-                self.reactor.await_writable(connection.socket, token);
-            }
+            done = self.send_at_once(token, &parts);
         }
         let has_sent = done > 0;
         let of_out = done.min(out.len());
@@ -483,7 +461,35 @@ impl<H: Host> Worker<H> {
         has_sent
     }
 
-    fn count_content(&mut self, token: Token, count: u64) {
+    /// Sends what the client is to have next from where it lies, unless something else has to go first. How many bytes went.
+    pub(super) fn send_at_once(&mut self, token: Token, parts: &[IoSlice<'_>]) -> usize {
+        let is_held_up = self.cluster.is_some() && self.is_telling(token);
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let connection = &mut self.connections[token];
+        let most = self.gates[connection.site as usize].bytes_max(usize::MAX, self.now);
+        let Some(exchange) = connection.exchange.as_mut() else { return 0 };
+        let flags = &mut connection.flags;
+        if !exchange.pieces.is_empty() || flags.awaiting || flags.sending || is_held_up || bytes > most {
+            return 0;
+        }
+        let outcome = match parts {
+            [part] => self.reactor.send_now(connection.socket, part, false),
+            parts => self.reactor.send_parts_now(connection.socket, parts),
+        };
+        let done = if let SendNow::Sent(count) = outcome { count } else { 0 };
+        self.meter.did(Operation::Send, done as u64);
+        if done > 0 {
+            connection.http.handle_transmit_progress(self.now);
+        }
+        if done < bytes && matches!(outcome, SendNow::Sent(_) | SendNow::Blocked) {
+            exchange.blocked_since.get_or_insert(self.now);
+            flags.awaiting = true;
+            self.reactor.await_writable(connection.socket, token);
+        }
+        done
+    }
+
+    pub(super) fn count_content(&mut self, token: Token, count: u64) {
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.body_bytes += count;
         }

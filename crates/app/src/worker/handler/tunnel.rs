@@ -1,12 +1,15 @@
 //! Connections that become something else than HTTP, as client and server have agreed: a WebSocket. From then on bytes go both ways until the server ends its
 //! side; what they mean is nobody's business here, and a client's end goes on to the server as an end.
 
+use std::io::IoSlice;
+
 use leat_host::reactor::Token;
 use leat_logic::http::client::WEBSOCKET;
 use leat_logic::http::{HeadWriter, Status};
 
 use super::super::{Host, Stage, Worker};
 use super::program_run::{Body, Framing, ProgramRun, Talk};
+use super::relay::Heard;
 use super::{Kind, Run};
 
 impl<H: Host> Worker<H> {
@@ -32,18 +35,40 @@ impl<H: Host> Worker<H> {
         self.queue(Stage::Transmit, token);
     }
 
+    /// What the server has said to the client.
+    pub(super) fn hear_tunnel(&mut self, token: Token, stream: Token, out: &mut Vec<u8>) -> Heard {
+        let has_ended = self.streams.get(stream).is_some_and(|stream| stream.has_ended());
+        let Some(lent) = self.streams.lend(stream) else { return Heard::More };
+        let count = lent.bytes().len();
+        if count > 0 {
+            let is_next = out.is_empty();
+            let done = if is_next { self.send_at_once(token, &[IoSlice::new(lent.bytes())]) } else { 0 };
+            out.extend_from_slice(&lent.bytes()[done..]);
+            self.count_content(token, count as u64);
+        }
+        self.streams.take_back(&mut self.reactor, &mut self.rooms, stream, lent, count);
+        if has_ended { Heard::All } else { Heard::More }
+    }
+
     /// What the client has sent to the server, which has room for so much.
     pub(super) fn relay_to_tunnel(&mut self, token: Token, room: usize) {
+        // More than a receive buffer at a time: the rest of it is received where it's sent from.
+        if self.connections[token].flags.behind {
+            self.connections[token].flags.uploads = true;
+            self.receive_by_parts(token);
+            self.receive_content(token);
+        }
         let Some(connection) = self.connections.get(token) else { return };
         let Some(Run::Program(run)) = connection.exchange.as_mut().and_then(|exchange| exchange.run.as_mut()) else {
             return;
         };
         let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) else { return };
-        let input = connection.inbox.bytes(&self.reactor);
+        connection.inbox.keep(&mut self.reactor);
+        let input = connection.inbox.kept();
         let count = input.len().min(room);
         if count > 0 {
-            stream.outbox().extend_from_slice(&input[..count]);
-            connection.inbox.consume(&mut self.reactor, count);
+            stream.say(&mut self.reactor, &input[..count]);
+            connection.inbox.consume_kept(count, &mut self.rooms);
             run.heard_at = self.now;
         }
         let has_all = connection.inbox.is_empty();
