@@ -226,6 +226,8 @@ pub(super) struct Flags {
     pub(super) queued: bool,
     /// That waits beside the tree.
     pub(super) parked: bool,
+    /// What is being sent is of earlier replies.
+    pub(super) coalesced: bool,
     /// Its last request was refused: what comes next isn't looked at for a while.
     pub(super) held: bool,
     /// It goes to another worker as soon as receiving has stopped.

@@ -8,9 +8,9 @@ use super::{Host, Stage, Worker};
 
 impl<H: Host> Worker<H> {
     /// Charges the site of a connection for what no event does.
-    fn charge_apart(&mut self, token: Token, operation: Operation) {
+    pub(super) fn charge_apart(&mut self, token: Token, operation: Operation, bytes: u64) {
         let leaf = self.leaf(Stage::Receive, token);
-        let cost = self.meter.charge_apart(leaf, operation, 0);
+        let cost = self.meter.charge_apart(leaf, operation, bytes);
         self.tree.correct(leaf, i64::try_from(cost.ns).unwrap_or(i64::MAX));
     }
 
@@ -89,7 +89,7 @@ impl<H: Host> Worker<H> {
         let heard = if is_cut { self.last_heard(token) } else { None };
         self.reactor.close(socket, is_cut);
         self.flow_ended(token, heard);
-        self.charge_apart(token, Operation::Close);
+        self.charge_apart(token, Operation::Close, 0);
         let (_, left) = self.connections.close(token.index);
         self.leave_nothing(left);
         if self.connections.len() + 1 == self.connections_max

@@ -11,6 +11,7 @@ mod admin;
 mod aggregates;
 mod client;
 mod cluster;
+mod coalesce;
 mod connection;
 pub mod control;
 mod entitlement;
@@ -61,6 +62,7 @@ use accept::{ListenerState, UnknownBranch};
 pub use aggregates::Aggregates;
 pub use cluster::Shared as ClusterShared;
 pub(crate) use cluster::worker_number;
+use coalesce::Coalesced;
 use connection::Connections;
 use control::Mailbox;
 use entitlement::PlanWeights;
@@ -279,6 +281,7 @@ pub struct Worker<H: Host> {
     spare: Vec<Box<Exchange<File<H>>>>,
     cache: Cache<File<H>>,
     ready: ReadyReplies<File<H>>,
+    coalesced: Coalesced,
     config: Arc<Config>,
     /// For heads whose site isn't known yet.
     limits: Limits,
@@ -373,6 +376,7 @@ impl<H: Host> Worker<H> {
             spare: Vec::new(),
             cache: Cache::new(settings::cache_limits(&config), seed),
             ready: ReadyReplies::new(),
+            coalesced: Coalesced::default(),
             limits: settings::widest_limits(&config),
             known_sections: KnownSections::new(),
             connections_max: config.limits.connections / config.workers.max(1),

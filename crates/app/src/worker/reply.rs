@@ -283,8 +283,15 @@ impl<H: Host> Worker<H> {
 
     /// Gives a whole reply to the reactor.
     pub(super) fn send(&mut self, token: Token, persistence: Persistence, head: Vec<u8>, body: Bytes) {
+        let Some((head, body)) = self.coalesce(token, persistence, head, body) else { return };
         let connection = &mut self.connections[token];
-        connection.flags.sending = true;
+        if std::mem::replace(&mut connection.flags.sending, true) {
+            // Earlier replies are still on their way: it goes out after them.
+            let Some(exchange) = connection.exchange.as_mut() else { return };
+            let parts = [Bytes::from(head), body].into_iter().filter(|part| !part.is_empty());
+            exchange.pieces.extend(parts.map(|bytes| Piece::Bytes { bytes, done: 0 }));
+            return;
+        }
         let is_refusal = connection.exchange.as_ref().is_some_and(|exchange| exchange.refusal.is_some());
         // Only a close, or what a pipelining client has sent already, waits for the completion.
         let unhurried = persistence != Persistence::Close && connection.inbox.is_empty() && !connection.flags.ended;

@@ -69,6 +69,7 @@ impl<H: Host> Worker<H> {
         if !self.has_told(token) {
             return;
         }
+        self.send_coalesced_before(token);
         if self.connections[token].flags.sending || !self.begin_sending(token) || !self.hear_program(token) {
             return;
         }
@@ -312,10 +313,16 @@ impl<H: Host> Worker<H> {
     pub(super) fn sent(&mut self, token: Token, error: Option<std::io::Error>, waited: bool) {
         let Some(connection) = self.connections.get(token) else { return };
         connection.flags.sending = false;
+        let is_of_earlier = std::mem::take(&mut connection.flags.coalesced);
         if connection.flags.closing {
             self.finish_close(token);
         } else if error.is_some() {
             self.cut(token);
+        } else if is_of_earlier {
+            let has_pieces = connection.exchange.as_ref().is_some_and(|exchange| !exchange.pieces.is_empty());
+            if has_pieces || self.program_run(token).is_some() {
+                self.queue(Stage::Transmit, token);
+            }
         } else {
             let replied = connection.exchange.as_ref().map_or(self.now, |exchange| exchange.replied);
             self.reply_sent(token, if waited { self.now } else { replied });
@@ -323,7 +330,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// The whole reply is with the kernel, since `taken`: log it, and go on or close.
-    fn reply_sent(&mut self, token: Token, taken: Instant) {
+    pub(super) fn reply_sent(&mut self, token: Token, taken: Instant) {
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.take() else { return };
         let after = connection.http.handle_reply_sent(self.now);
@@ -338,7 +345,7 @@ impl<H: Host> Worker<H> {
                     // Looked at again by `end_holds`.
                 } else if !connection.inbox.is_empty() || connection.flags.ended {
                     connection.arrived_us = self.now_us;
-                    self.queue(Stage::Receive, token);
+                    self.queue_next(Stage::Receive, token);
                 } else if !connection.flags.receiving {
                     self.arm_receive(token);
                 }

@@ -55,6 +55,7 @@ impl<H: Host> Worker<H> {
     pub fn run_once(&mut self) -> io::Result<()> {
         self.harvest()?;
         self.run_events()?;
+        self.send_coalesced();
         if self.now >= self.sweep_at {
             self.handle_timeouts();
         }
@@ -175,6 +176,7 @@ impl<H: Host> Worker<H> {
             let is_long = matches!(event.task, Task::Program | Task::Stage(Stage::Compute));
             if turn_ns > 0 && is_long {
                 // What was done before goes out before that, which takes long.
+                self.send_coalesced();
                 self.flush_links();
                 self.streams.flush_now(&mut self.reactor);
                 self.pay_for_turn(leaf);
@@ -188,6 +190,7 @@ impl<H: Host> Worker<H> {
                 break;
             }
             turn_ns += self.run_event(leaf, event).ns;
+            self.settle_coalesced();
             if is_long || turn_ns >= turn_ns_max {
                 // Who has arrived meanwhile gets a place in the order first.
                 break;

@@ -1,11 +1,13 @@
 //! Connections and requests: persistence, pipelining, odd splits, versions, Host (RFC 9112 sections 2, 3, 9).
 
+use std::io::Write;
 use std::process::Command;
+use std::sync::{Mutex, mpsc};
 
 use crate::on_both_reactors;
 use crate::support::client::replies_in;
 use crate::support::directory::noise;
-use crate::support::{Directory, Reactor, Server, curl};
+use crate::support::{Client, Directory, Reactor, Server, Upstream, curl, eventually};
 
 const GET: &str = "GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const GET_LAST: &str = "GET /a.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -118,6 +120,74 @@ fn a_pipeline_behind_a_large_reply_waits_its_turn(reactor: Reactor) {
     assert!(client.reply().body == large);
     assert_eq!(client.reply().text(), "alpha\n");
     assert_eq!(client.until_closed(), b"");
+}
+
+/// What has been answered goes out, though what comes after it in the pipeline isn't.
+fn a_pipeline_is_answered_up_to_what_takes_time(reactor: Reactor) {
+    let site = site();
+    let (answer, answered) = mpsc::channel();
+    let answered = Mutex::new(answered);
+    let upstream = Upstream::start(move |conversation| {
+        while conversation.head().is_some() {
+            answered.lock().unwrap().recv().unwrap();
+            conversation.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow");
+        }
+    });
+    let text = format!(
+        "workers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\n\
+         [[site.handler]]\npath = \"/slow\"\nproxy = {{ to = \"{}\" }}\n",
+        site.path().display(),
+        upstream.address()
+    );
+    let directory = Directory::new();
+    let server = Server::configured(reactor, &directory, &text);
+    let mut client = server.connect();
+    let slow = "GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for _ in 0..20 {
+        client.send([&GET.repeat(5), slow, &GET.repeat(5)].concat());
+        for _ in 0..5 {
+            assert_eq!(client.reply().text(), "alpha\n");
+        }
+        answer.send(()).unwrap();
+        assert_eq!(client.reply().text(), "slow");
+        for _ in 0..5 {
+            assert_eq!(client.reply().text(), "alpha\n");
+        }
+    }
+}
+
+/// More replies than the kernel takes for a client that reads none at first.
+fn who_reads_late_gets_all_of_a_pipeline(reactor: Reactor) {
+    const REQUESTS: usize = 20_000;
+    const ANSWERED: &str = "leat_requests_total{site=\"default\",status=\"2xx\"} ";
+    let site = site();
+    let content = noise(1500, 5);
+    site.write("page.html", &content);
+    let text = format!(
+        "workers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\n",
+        site.path().display()
+    );
+    let directory = Directory::new();
+    let server = Server::configured(reactor, &directory, &text);
+    let mut client = server.connect();
+    let request = "GET /page.html HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut sending = client.stream().try_clone().unwrap();
+    let sender =
+        std::thread::spawn(move || sending.write_all([&request.repeat(REQUESTS), GET_LAST].concat().as_bytes()));
+    let mut before = 0;
+    eventually("the kernel is full, and no more replies are taken for sent", || {
+        let numbers = Client::connect(server.admin()).get("/metrics").text();
+        let answered =
+            numbers.lines().find_map(|line| line.strip_prefix(ANSWERED)).map_or(0, |count| count.parse().unwrap());
+        (answered > 0 && std::mem::replace(&mut before, answered) == answered).then_some(())
+    });
+    assert!(before < REQUESTS, "{before} replies, which nobody has read");
+    for round in 0..REQUESTS {
+        assert!(client.reply().body == content, "reply {round}");
+    }
+    assert_eq!(client.reply().text(), "alpha\n");
+    assert_eq!(client.until_closed(), b"");
+    sender.join().unwrap().unwrap();
 }
 
 fn a_request_may_be_split_anywhere(reactor: Reactor) {
@@ -360,6 +430,8 @@ on_both_reactors!(
     pipelined_requests_in_one_segment_are_answered_in_order,
     a_pipeline_ends_where_a_request_says_close,
     a_pipeline_behind_a_large_reply_waits_its_turn,
+    a_pipeline_is_answered_up_to_what_takes_time,
+    who_reads_late_gets_all_of_a_pipeline,
     a_request_may_be_split_anywhere,
     a_request_may_come_byte_by_byte,
     empty_lines_before_a_request_are_skipped,
