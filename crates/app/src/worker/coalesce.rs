@@ -82,7 +82,7 @@ impl<H: Host> Worker<H> {
         let is_leaving = self.passages.is_giving() || self.is_retiring() || self.departures.are_any();
         let is_plain = self.cluster.is_none() && !is_leaving && !flags.held && !flags.ended && !flags.sending;
         let is_refusal = connection.exchange.as_ref().is_some_and(|exchange| exchange.refusal.is_some());
-        if !is_plain || is_refusal || connection.inbox.is_empty() {
+        if !is_plain || is_refusal || !connection.http.has_all_content() || connection.inbox.is_empty() {
             return false;
         }
         let input = connection.inbox.bytes(&self.reactor);

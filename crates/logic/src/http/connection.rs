@@ -431,6 +431,12 @@ impl Connection {
         }
     }
 
+    /// Whether the request that is being answered has all come: what is behind it is the next one's.
+    #[must_use]
+    pub fn has_all_content(&self) -> bool {
+        self.phase == Phase::Reply
+    }
+
     /// The whole reply has been handed to the kernel.
     pub fn handle_reply_sent(&mut self, now: Instant) -> AfterReply {
         let must_close = self.flags.has(Flags::MUST_CLOSE) || !matches!(self.phase, Phase::Reply | Phase::Body);
