@@ -1,6 +1,8 @@
 //! Replies that go out together: those to requests that a client has sent without waiting for the one before (pipelining, RFC 9112 section 9.3.2). A
-//! short reply with more requests behind it waits for theirs, which are next in their site's order, until the turn ends at most: one send, and the
-//! segments full.
+//! short reply with a whole request behind it waits for that one's, for as long as the request is in the tree and for a millisecond at most: one
+//! send, and full segments. The order of requests is the tree's as ever.
+
+use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token, Transmit};
@@ -8,34 +10,37 @@ use leat_logic::http::Persistence;
 use leat_logic::schedule::Operation;
 use memchr::memmem;
 
-use super::{Host, Stage, Worker};
+use super::connection::Flags;
+use super::{Host, Worker};
 
 /// Bytes that go out together. More gains nothing: a send costs little beside them.
 const BYTES_MAX: usize = 16 * 1024;
-/// Replies that go out together, and requests of one client that are served before others'.
-const REPLIES_MAX: usize = 32;
+/// How long a reply may wait.
+const WAIT_MAX_US: u32 = 1000;
 /// So far the end of the next request's head is looked for.
 const HEAD_LOOK_BYTES: usize = 4096;
 
 /// What waits on a connection.
 struct Waiting {
-    token: Token,
     bytes: Vec<u8>,
-    replies: usize,
+    /// [`Worker::now_us`] when the first of it came.
+    since_us: u32,
 }
 
-/// See the module. Empty between two turns.
+/// See the module.
 #[derive(Default)]
 pub(super) struct Coalesced {
-    waiting: Vec<Waiting>,
-    /// Connections whose reply waits and is yet to be taken for sent, as the event that made it is still under way.
-    replied: Vec<Token>,
+    waiting: HashMap<Token, Waiting>,
+    /// The same in the order in which they began to wait, and some that have gone since.
+    order: VecDeque<(Token, u32)>,
+    /// A reply waits and is yet to be taken for sent, as the event that made it is still under way.
+    replied: Option<Token>,
 }
 
 impl Coalesced {
-    /// The last one is the likeliest.
-    fn find(&self, token: Token) -> Option<usize> {
-        self.waiting.iter().rposition(|waiting| waiting.token == token)
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 }
 
@@ -48,35 +53,27 @@ impl<H: Host> Worker<H> {
         head: Vec<u8>,
         body: Bytes,
     ) -> Option<(Vec<u8>, Bytes)> {
-        let place = self.coalesced.find(token);
-        let (bytes, replies) = place.map_or((0, 0), |place| {
-            let waiting = &self.coalesced.waiting[place];
-            (waiting.bytes.len(), waiting.replies)
-        });
-        let waits = bytes + head.len() + body.len() <= BYTES_MAX
-            && replies + 1 < REPLIES_MAX
-            && persistence == Persistence::Persistent
-            && self.may_coalesce(token);
-        if !waits {
-            let Some(place) = place else { return Some((head, body)) };
-            let mut together = self.coalesced.waiting.swap_remove(place).bytes;
+        let bytes = self.coalesced.waiting.get(&token).map_or(0, |waiting| waiting.bytes.len());
+        let is_short = bytes + head.len() + body.len() <= BYTES_MAX;
+        if !is_short || persistence != Persistence::Persistent || !self.may_wait(token) {
+            let Some(mut together) = self.take_waiting(token) else { return Some((head, body)) };
             together.extend_from_slice(&head);
             return Some((together, body));
         }
-        let place = place.unwrap_or_else(|| {
-            self.coalesced.waiting.push(Waiting { token, bytes: self.reactor.send_buffer(), replies: 0 });
-            self.coalesced.waiting.len() - 1
+        let Coalesced { waiting, order, replied } = &mut self.coalesced;
+        let waiting = waiting.entry(token).or_insert_with(|| {
+            order.push_back((token, self.now_us));
+            Waiting { bytes: self.reactor.send_buffer(), since_us: self.now_us }
         });
-        let waiting = &mut self.coalesced.waiting[place];
         waiting.bytes.extend_from_slice(&head);
         waiting.bytes.extend_from_slice(&body);
-        waiting.replies += 1;
-        self.coalesced.replied.push(token);
+        *replied = Some(token);
+        self.connections[token].flags.coalesced = true;
         None
     }
 
     /// Whether another request has come whole, and nothing is about to become of its connection. A cluster's replies are told of one by one.
-    fn may_coalesce(&self, token: Token) -> bool {
+    fn may_wait(&self, token: Token) -> bool {
         let connection = &self.connections[token];
         let flags = connection.flags;
         let is_leaving = self.passages.is_giving() || self.is_retiring() || self.departures.are_any();
@@ -89,45 +86,47 @@ impl<H: Host> Worker<H> {
         memmem::find(&input[..input.len().min(HEAD_LOOK_BYTES)], b"\r\n\r\n").is_some()
     }
 
-    /// Queues what comes next on a connection: before others', if a reply waits for it.
-    pub(super) fn queue_next(&mut self, stage: Stage, token: Token) {
-        match self.coalesced.find(token) {
-            Some(_) => self.queue_first(stage, token),
-            None => self.queue(stage, token),
+    fn take_waiting(&mut self, token: Token) -> Option<Vec<u8>> {
+        let waiting = self.coalesced.waiting.remove(&token)?;
+        self.connections[token].flags.coalesced = false;
+        Some(waiting.bytes)
+    }
+
+    /// An event of a connection has ended. A reply of it that waits counts as sent; it waits only for what is in the tree.
+    pub(super) fn event_ended(&mut self, token: Token) {
+        if let Some(token) = self.coalesced.replied.take()
+            && self.connections.get(token).is_some_and(|connection| !connection.flags.closing)
+        {
+            self.reply_sent(token, self.now);
+        }
+        let is_queued = |flags: &Flags| flags.queued && !flags.parked;
+        if self.coalesced.waiting.contains_key(&token)
+            && self.connections.get(token).is_none_or(|connection| !is_queued(&connection.flags))
+        {
+            self.send_waiting(token);
         }
     }
 
-    /// An event has ended: replies that it made, and that wait, count as sent.
-    pub(super) fn settle_coalesced(&mut self) {
-        while let Some(token) = self.coalesced.replied.pop() {
-            if self.connections.get(token).is_some_and(|connection| !connection.flags.closing) {
-                self.reply_sent(token, self.now);
+    /// Sends what has waited for long enough; all, if something long comes next.
+    pub(super) fn send_coalesced(&mut self, all: bool) {
+        while let Some(&(token, since_us)) = self.coalesced.order.front() {
+            if !all && self.now_us.wrapping_sub(since_us) < WAIT_MAX_US {
+                return;
+            }
+            self.coalesced.order.pop_front();
+            if self.coalesced.waiting.get(&token).is_some_and(|waiting| waiting.since_us == since_us) {
+                self.send_waiting(token);
             }
         }
     }
 
-    /// Sends what waits.
-    pub(super) fn send_coalesced(&mut self) {
-        self.settle_coalesced();
-        while let Some(Waiting { token, bytes, .. }) = self.coalesced.waiting.pop() {
-            self.send_waiting(token, bytes);
-        }
-    }
-
-    /// Sends what waits on a connection on which something else is to be sent.
-    pub(super) fn send_coalesced_before(&mut self, token: Token) {
-        if let Some(place) = self.coalesced.find(token) {
-            let bytes = self.coalesced.waiting.swap_remove(place).bytes;
-            self.send_waiting(token, bytes);
-        }
-    }
-
-    fn send_waiting(&mut self, token: Token, head: Vec<u8>) {
+    /// Sends what waits on a connection: on its own, as there is nothing yet to go with it.
+    pub(super) fn send_waiting(&mut self, token: Token) {
+        let Some(Waiting { bytes: head, .. }) = self.coalesced.waiting.remove(&token) else { return };
         let Some(connection) = self.connections.get(token).filter(|connection| !connection.flags.closing) else {
             return;
         };
         connection.flags.sending = true;
-        connection.flags.coalesced = true;
         let socket = connection.socket;
         self.charge_apart(token, Operation::Send, head.len() as u64);
         self.reactor.send(socket, token, Transmit { head, body: Bytes::new(), unhurried: false });

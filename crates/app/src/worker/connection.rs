@@ -226,7 +226,7 @@ pub(super) struct Flags {
     pub(super) queued: bool,
     /// That waits beside the tree.
     pub(super) parked: bool,
-    /// What is being sent is of earlier replies.
+    /// Earlier replies wait, or are what is being sent.
     pub(super) coalesced: bool,
     /// Its last request was refused: what comes next isn't looked at for a while.
     pub(super) held: bool,

@@ -108,7 +108,7 @@ impl<H: Host> Worker<H> {
         match verdict {
             Verdict::Admit => {
                 exchange.standing = Standing::Waiting;
-                self.queue_next(Stage::Serve, token);
+                self.queue(Stage::Serve, token);
             }
             Verdict::Refuse(refusal) => self.refuse(token, Stage::Receive, refusal),
         }

@@ -401,7 +401,7 @@ impl<H: Host> Worker<H> {
 /// Whether what is under way for a connection can go on elsewhere.
 fn can_travel<F>(connection: &Connection<F>) -> bool {
     let flags = connection.flags;
-    if flags.untold || flags.closing || flags.sending || flags.departing || flags.stays {
+    if flags.untold || flags.closing || flags.sending || flags.coalesced || flags.departing || flags.stays {
         return false;
     }
     connection.exchange.as_ref().is_none_or(|exchange| {

@@ -69,7 +69,7 @@ impl<H: Host> Worker<H> {
         if !self.has_told(token) {
             return;
         }
-        self.send_coalesced_before(token);
+        self.send_waiting(token);
         if self.connections[token].flags.sending || !self.begin_sending(token) || !self.hear_program(token) {
             return;
         }
@@ -345,7 +345,7 @@ impl<H: Host> Worker<H> {
                     // Looked at again by `end_holds`.
                 } else if !connection.inbox.is_empty() || connection.flags.ended {
                     connection.arrived_us = self.now_us;
-                    self.queue_next(Stage::Receive, token);
+                    self.queue(Stage::Receive, token);
                 } else if !connection.flags.receiving {
                     self.arm_receive(token);
                 }

@@ -55,7 +55,7 @@ impl<H: Host> Worker<H> {
     pub fn run_once(&mut self) -> io::Result<()> {
         self.harvest()?;
         self.run_events()?;
-        self.send_coalesced();
+        self.send_coalesced(false);
         if self.now >= self.sweep_at {
             self.handle_timeouts();
         }
@@ -174,9 +174,9 @@ impl<H: Host> Worker<H> {
         for _ in 0..EVENTS_MAX {
             let Some((leaf, event)) = self.tree.pop() else { break };
             let is_long = matches!(event.task, Task::Program | Task::Stage(Stage::Compute));
-            if turn_ns > 0 && is_long {
+            if is_long && (turn_ns > 0 || !self.coalesced.is_empty()) {
                 // What was done before goes out before that, which takes long.
-                self.send_coalesced();
+                self.send_coalesced(true);
                 self.flush_links();
                 self.streams.flush_now(&mut self.reactor);
                 self.pay_for_turn(leaf);
@@ -190,7 +190,7 @@ impl<H: Host> Worker<H> {
                 break;
             }
             turn_ns += self.run_event(leaf, event).ns;
-            self.settle_coalesced();
+            self.event_ended(event.token);
             if is_long || turn_ns >= turn_ns_max {
                 // Who has arrived meanwhile gets a place in the order first.
                 break;

@@ -135,7 +135,8 @@ fn a_pipeline_is_answered_up_to_what_takes_time(reactor: Reactor) {
     });
     let text = format!(
         "workers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\n\
-         [[site.handler]]\npath = \"/slow\"\nproxy = {{ to = \"{}\" }}\n",
+         [[site.handler]]\npath = \"/slow\"\nproxy = {{ to = \"{}\" }}\n\
+         [[site.handler]]\npath = \"/burn\"\nburn = {{ forever = true }}\n",
         site.path().display(),
         upstream.address()
     );
@@ -153,6 +154,10 @@ fn a_pipeline_is_answered_up_to_what_takes_time(reactor: Reactor) {
         for _ in 0..5 {
             assert_eq!(client.reply().text(), "alpha\n");
         }
+    }
+    client.send([&GET.repeat(5), "GET /burn?us=forever HTTP/1.1\r\nHost: localhost\r\n\r\n", GET].concat());
+    for _ in 0..5 {
+        assert_eq!(client.reply().text(), "alpha\n");
     }
 }
 
