@@ -33,8 +33,10 @@ pub(super) struct Coalesced {
     waiting: HashMap<Token, Waiting>,
     /// The same in the order in which they began to wait, and some that have gone since.
     order: VecDeque<(Token, u32)>,
-    /// A reply waits and is yet to be taken for sent, as the event that made it is still under way.
-    replied: Option<Token>,
+    /// Whose event is under way, in which alone a reply can begin to wait: what follows it is in the tree as the event ends.
+    event: Option<Token>,
+    /// Its reply waits, and counts as sent as soon as the event has ended.
+    replied: bool,
 }
 
 impl Coalesced {
@@ -60,14 +62,14 @@ impl<H: Host> Worker<H> {
             together.extend_from_slice(&head);
             return Some((together, body));
         }
-        let Coalesced { waiting, order, replied } = &mut self.coalesced;
+        let Coalesced { waiting, order, replied, .. } = &mut self.coalesced;
         let waiting = waiting.entry(token).or_insert_with(|| {
             order.push_back((token, self.now_us));
             Waiting { bytes: self.reactor.send_buffer(), since_us: self.now_us }
         });
         waiting.bytes.extend_from_slice(&head);
         waiting.bytes.extend_from_slice(&body);
-        *replied = Some(token);
+        *replied = true;
         self.connections[token].flags.coalesced = true;
         None
     }
@@ -79,7 +81,9 @@ impl<H: Host> Worker<H> {
         let is_leaving = self.passages.is_giving() || self.is_retiring() || self.departures.are_any();
         let is_plain = self.cluster.is_none() && !is_leaving && !flags.held && !flags.ended && !flags.sending;
         let is_refusal = connection.exchange.as_ref().is_some_and(|exchange| exchange.refusal.is_some());
-        if !is_plain || is_refusal || !connection.http.has_all_content() || connection.inbox.is_empty() {
+        let is_in_event = self.coalesced.event == Some(token);
+        if !is_in_event || !is_plain || is_refusal || !connection.http.has_all_content() || connection.inbox.is_empty()
+        {
             return false;
         }
         let input = connection.inbox.bytes(&self.reactor);
@@ -92,9 +96,15 @@ impl<H: Host> Worker<H> {
         Some(waiting.bytes)
     }
 
-    /// An event of a connection has ended. A reply of it that waits counts as sent; it waits only for what is in the tree.
+    /// An event is about to be run.
+    pub(super) fn event_begins(&mut self, token: Token) {
+        self.coalesced.event = Some(token);
+    }
+
+    /// It has ended.
     pub(super) fn event_ended(&mut self, token: Token) {
-        if let Some(token) = self.coalesced.replied.take()
+        self.coalesced.event = None;
+        if std::mem::take(&mut self.coalesced.replied)
             && self.connections.get(token).is_some_and(|connection| !connection.flags.closing)
         {
             self.reply_sent(token, self.now);

@@ -189,6 +189,7 @@ impl<H: Host> Worker<H> {
                 self.begin_slice(event, leaf);
                 break;
             }
+            self.event_begins(event.token);
             turn_ns += self.run_event(leaf, event).ns;
             self.event_ended(event.token);
             if is_long || turn_ns >= turn_ns_max {

@@ -161,6 +161,32 @@ fn a_pipeline_is_answered_up_to_what_takes_time(reactor: Reactor) {
     }
 }
 
+/// What took too long is answered where it stands in the pipeline, and what is behind it after that.
+fn a_pipeline_goes_on_after_a_time_out(reactor: Reactor) {
+    let site = site();
+    let upstream = Upstream::start(|conversation| {
+        let _ = conversation.head();
+        conversation.until_closed();
+    });
+    let text = format!(
+        "workers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\n\
+         [[site.handler]]\npath = \"/slow\"\nproxy = {{ to = \"{}\", timeout = \"200ms\" }}\n",
+        site.path().display(),
+        upstream.address()
+    );
+    let directory = Directory::new();
+    let server = Server::configured(reactor, &directory, &text);
+    let slow = "GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut clients = [server.connect(), server.connect()];
+    for client in &mut clients {
+        client.send([GET, slow, GET].concat());
+    }
+    for client in &mut clients {
+        let statuses = [client.reply().status, client.reply().status, client.reply().status];
+        assert_eq!(statuses, [200, 504, 200]);
+    }
+}
+
 /// More replies than the kernel takes for a client that reads none at first.
 fn who_reads_late_gets_all_of_a_pipeline(reactor: Reactor) {
     const REQUESTS: usize = 20_000;
@@ -436,6 +462,7 @@ on_both_reactors!(
     a_pipeline_ends_where_a_request_says_close,
     a_pipeline_behind_a_large_reply_waits_its_turn,
     a_pipeline_is_answered_up_to_what_takes_time,
+    a_pipeline_goes_on_after_a_time_out,
     who_reads_late_gets_all_of_a_pipeline,
     a_request_may_be_split_anywhere,
     a_request_may_come_byte_by_byte,
