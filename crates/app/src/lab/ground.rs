@@ -126,8 +126,6 @@ pub(super) fn namespaces(prefix: &str) -> Result<Vec<String>, String> {
 /// # Errors
 /// They can't be listed.
 pub(super) fn processes(namespaces: &[String]) -> Result<Vec<Vec<u32>>, String> {
-    // A namespace is known by the file that stands for it: its device and inode.
-    let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     let told = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     let mut places = HashMap::new();
     for (place, name) in namespaces.iter().enumerate() {
@@ -139,12 +137,27 @@ pub(super) fn processes(namespaces: &[String]) -> Result<Vec<Vec<u32>>, String> 
     for entry in fs::read_dir(directory).map_err(|error| told(directory, error))?.flatten() {
         let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         // One that has ended has none.
-        let of_process = identity(&entry.path().join("ns/net")).ok();
+        let of_process = identity(&namespace_of(process)).ok();
         if let Some(place) = of_process.and_then(|identity| places.get(&identity)) {
             found[*place].push(process);
         }
     }
     Ok(found)
+}
+
+/// Whether a process is in a namespace.
+pub(super) fn is_inside(namespace: &str, process: u32) -> bool {
+    identity(&file(namespace)).is_ok_and(|namespace| identity(&namespace_of(process)).is_ok_and(|own| own == namespace))
+}
+
+/// What a namespace is known by: the device and inode of a file that stands for it.
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    fs::metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// The file that stands for a process's namespace.
+fn namespace_of(process: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}/ns/net"))
 }
 
 /// How many neighbours the kernel knows at once in each family, in all namespaces together; nothing where it doesn't say.

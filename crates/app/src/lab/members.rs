@@ -20,7 +20,24 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Who isn't ready, with the end of its log.
 pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: &Plan) -> Result<(), String> {
     let mut started = Vec::new();
-    let lines = start_lines(lab, &configs[0].lab, plan)?;
+    let all = start_each(lab, files, configs, plan, &mut started);
+    let all = all.and_then(|()| started.iter_mut().try_for_each(wait_until_ready));
+    if all.is_err() {
+        // Who isn't yet where it's to run wouldn't be found, and would live on.
+        started.iter_mut().for_each(|started| wait_until_inside(lab, started));
+    }
+    all
+}
+
+/// Starts the lines and the members, as far as that can be.
+fn start_each<'a>(
+    lab: &Lab,
+    files: &[PathBuf],
+    configs: &[Config],
+    plan: &'a Plan,
+    started: &mut Vec<Started<'a>>,
+) -> Result<(), String> {
+    start_lines(lab, &configs[0].lab, plan, started)?;
     for member in &plan.members {
         let arguments: Vec<&str> = match member.kind {
             HostKind::Node => vec!["node", "--name", &member.name],
@@ -36,25 +53,24 @@ pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: 
         let path = file.to_str().ok_or_else(|| format!("{}: its name isn't UTF-8: give it another", file.display()))?;
         let place = Place { host, log: lab.log(&log_name(plan, member)), copies };
         let arguments: Vec<&str> = arguments.into_iter().chain(["--config", path]).collect();
-        let child = start(lab, &place, &arguments, &groups)?;
-        started.push((member, config, place, child));
-    }
-    for (member, config, place, child) in &mut started {
         // A front waits for servers, and those that aren't leat are started by somebody else.
         let is_awaited = |node: &&ClusterNode| !config.cluster.is_spread() || node.server.is_empty();
         let nodes = if is_home(member.kind) { config.cluster.nodes.iter().filter(is_awaited).count() } else { 0 };
         let is_up = if config.cluster.is_spread() { ": it can be reached" } else { ": its link is up" };
-        wait_until_ready(place, (nodes, is_up), child)?;
-    }
-    for (place, mut child) in lines {
-        wait_until_ready(&place, (0, "on"), &mut child)?;
+        let process = start(lab, &place, &arguments, &groups)?;
+        started.push(Started { place, process, awaits: (nodes, is_up) });
     }
     Ok(())
 }
 
 /// Starts the processes that carry what clients send and receive who are far away.
-fn start_lines<'a>(lab: &Lab, settings: &config::Lab, plan: &'a Plan) -> Result<Vec<(Place<'a>, Child)>, String> {
-    let start_line = |(client, port): &(String, String)| {
+fn start_lines<'a>(
+    lab: &Lab,
+    settings: &config::Lab,
+    plan: &'a Plan,
+    started: &mut Vec<Started<'a>>,
+) -> Result<(), String> {
+    for (client, port) in &plan.lines {
         let host = plan.hosts.iter().find(|host| host.name == *client).ok_or("a line has no client")?;
         let place = Place { host, log: lab.log(&format!("{client}-line")), copies: None };
         let numbers = [
@@ -65,10 +81,18 @@ fn start_lines<'a>(lab: &Lab, settings: &config::Lab, plan: &'a Plan) -> Result<
         let mut arguments = vec!["lab", "--name", &lab.name, "line", client, port];
         arguments.extend(numbers.iter().map(String::as_str));
         arguments.extend(settings.offloads.then_some("--offloads"));
-        let child = start(lab, &place, &arguments, &[])?;
-        Ok((place, child))
-    };
-    plan.lines.iter().map(start_line).collect()
+        let process = start(lab, &place, &arguments, &[])?;
+        started.push(Started { place, process, awaits: (0, "on") });
+    }
+    Ok(())
+}
+
+/// A member or a line that has been started.
+struct Started<'a> {
+    place: Place<'a>,
+    process: Child,
+    /// How often it says what, beside that it listens, once it's ready.
+    awaits: (usize, &'static str),
 }
 
 /// Where a member runs and by what, and what it writes to.
@@ -149,18 +173,30 @@ fn start(lab: &Lab, place: &Place<'_>, arguments: &[&str], groups: &[PathBuf]) -
 }
 
 /// A member is ready when it listens, and a dispatcher when it has said of every node that it's up.
-fn wait_until_ready(place: &Place<'_>, (nodes, is_up): (usize, &str), member: &mut Child) -> Result<(), String> {
+fn wait_until_ready(Started { place, process, awaits }: &mut Started<'_>) -> Result<(), String> {
+    let (nodes, is_up) = *awaits;
     let until = Instant::now() + PATIENCE;
     loop {
         let said = fs::read_to_string(&place.log).unwrap_or_default();
         if said.contains("listening on ") && said.matches(is_up).count() >= nodes {
             return Ok(());
         }
-        let ended = member.try_wait().ok().flatten();
+        let ended = process.try_wait().ok().flatten();
         if ended.is_some() || Instant::now() > until {
             let what = if ended.is_some() { "has ended" } else { "isn't ready" };
             return Err(format!("{} {what}; it said:\n{said}", place.host.name));
         }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Until it's in its namespace, or has ended.
+fn wait_until_inside(lab: &Lab, Started { place, process, .. }: &mut Started<'_>) {
+    let (namespace, until) = (lab.namespace(&place.host.name), Instant::now() + PATIENCE);
+    while process.try_wait().is_ok_and(|ended| ended.is_none())
+        && !ground::is_inside(&namespace, process.id())
+        && Instant::now() < until
+    {
         thread::sleep(LOOK_EVERY);
     }
 }

@@ -550,11 +550,19 @@ fn limits_hold_and_what_is_left_of_a_crash_is_removed() {
     let refused = lab.leat(&["up", file]);
     assert!(!refused.status.success(), "there are no such processors");
     assert_eq!(lab.remains(), Vec::<String>::new(), "what was built before the failure is gone");
+    assert_eq!(told_of(file), Vec::<String>::new(), "and so is who was started");
 
     if Path::new("/sys/fs/cgroup/blkio/cgroup.procs").exists() {
         copies_of_its_own(&lab, &folder, (file, text));
     }
     fs::remove_dir_all(&folder).expect("the test's directory");
+}
+
+/// The command lines of processes that were told of a file.
+fn told_of(file: &str) -> Vec<String> {
+    let lines = fs::read_dir("/proc").expect("there is proc").flatten();
+    let lines = lines.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    lines.map(|line| line.replace('\0', " ")).filter(|line| line.contains(file)).collect()
 }
 
 /// Nodes have files, memory and a disk of their own.
@@ -569,6 +577,7 @@ fn copies_of_its_own(lab: &Lab, folder: &Path, (file, text): (&str, &str)) {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("copies/n1 isn't a directory: create it"), "{said}");
     assert_eq!(lab.remains(), Vec::<String>::new());
+    assert_eq!(told_of(file), Vec::<String>::new());
     fs::rename(folder.join("copies/n2"), folder.join("copies/n1")).expect("a directory for the test");
     fs::write(folder.join("copies/n1/own"), "its own").expect("a file to serve");
     lab.well(&["up", file]);
