@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -82,6 +82,13 @@ fn read_small(stream: &mut TcpStream) -> io::Result<()> {
     read_file(stream, "small")
 }
 
+/// A reply that isn't what was asked for, as an error. A node that has too much to do for a moment may say so.
+fn not_served(reply: &[u8]) -> io::Error {
+    let is_busy = reply.starts_with(b"HTTP/1.1 503 ") && reply.windows(13).any(|bytes| bytes == b"Retry-After: ");
+    let kind = if is_busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    io::Error::new(kind, String::from_utf8_lossy(reply))
+}
+
 /// Reads a reply of a small file, after what may be left of the one before.
 fn read_file(stream: &mut TcpStream, name: &str) -> io::Result<()> {
     let (mut came, mut room) = (Vec::new(), [0; 16_384]);
@@ -90,7 +97,7 @@ fn read_file(stream: &mut TcpStream, name: &str) -> io::Result<()> {
         let reply = &came[begin..];
         if let Some(end) = reply.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
             if !reply.starts_with(b"HTTP/1.1 200 ") {
-                return Err(io::Error::other(String::from_utf8_lossy(&reply[..end.min(20)]).into_owned()));
+                return Err(not_served(reply));
             }
             if reply.len() >= end + 4 + SMALL_BYTES {
                 let is_right = reply[end + 4..] == content(name, SMALL_BYTES);
@@ -132,6 +139,9 @@ fn upload(stream: &mut TcpStream, round: usize, body: &[u8], expected: &str) -> 
         match stream.read(&mut room)? {
             0 => return Err(io::Error::other(format!("an end after {reply}"))),
             count => reply.push_str(&String::from_utf8_lossy(&room[..count])),
+        }
+        if reply.starts_with("HTTP/1.1 503 ") && reply.contains("\r\n\r\n") {
+            return Err(not_served(reply.as_bytes()));
         }
     }
     // The same connection goes on.
@@ -177,13 +187,19 @@ fn pace() {
 /// What a client does in each round.
 type Step<'a> = Box<dyn FnMut(&mut TcpStream, usize) -> io::Result<()> + Send + 'a>;
 
-/// Clients of all kinds go on while the dispatcher is upgraded. Returns what went wrong, by kind.
-fn upgrade_under_load(lab: &Lab) -> BTreeMap<String, usize> {
+/// Clients of all kinds go on while the dispatcher is upgraded. Returns what went wrong, by kind, and how many requests were refused by a server that had
+/// too much to do.
+fn upgrade_under_load(lab: &Lab) -> (BTreeMap<String, usize>, u64) {
     let long = content("long", LONG_BYTES);
     let body: Vec<u8> = content("body", UPLOAD_BYTES);
     let expected = sum(&body);
     let failures = std::sync::Mutex::new(BTreeMap::<String, usize>::new());
+    let refused = AtomicU64::new(0);
     let failed = |kind: &str, round: usize, error: &io::Error| {
+        if error.kind() == io::ErrorKind::ResourceBusy {
+            refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         *failures.lock().expect("nobody panics").entry(format!("{kind} in round {round}: {error}")).or_default() += 1;
     };
     let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -263,7 +279,7 @@ fn upgrade_under_load(lab: &Lab) -> BTreeMap<String, usize> {
         });
     });
     assert!(asked.load(Ordering::Relaxed) > 100, "the busy ones were");
-    failures.into_inner().expect("nobody panics")
+    (failures.into_inner().expect("nobody panics"), refused.into_inner())
 }
 
 fn cuts_nothing(name: &str, settings: &str) {
@@ -272,11 +288,15 @@ fn cuts_nothing(name: &str, settings: &str) {
     }
     let (lab, folder) = (Lab::new(), Folder::new(name));
     up(&lab, &folder, settings);
-    let failures = upgrade_under_load(&lab);
+    let (failures, refused) = upgrade_under_load(&lab);
     if !failures.is_empty() {
         lab.show_logs();
     }
     assert_eq!(failures, BTreeMap::new(), "{}", log_of(&lab));
+    // Processors that have more to do than they can make nodes refuse some requests, and upgrades none.
+    let by_nodes = ["receive", "serve", "transmit"]
+        .map(|stage| lab.total(["n1", "n2"], &format!("leat_refused_total{{site=\"default\",stage=\"{stage}\"}}")));
+    assert_eq!(refused, by_nodes.iter().sum::<u64>(), "{}", log_of(&lab));
     within("what is left is the last engine", || lab.processes("dispatcher").split_whitespace().count() == 2);
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", log_of(&lab));
 }
