@@ -144,12 +144,15 @@ impl Dispatcher {
         Dispatcher::with_programs(OBJECT, directory, capacity, None)
     }
 
-    /// As [`Dispatcher::load`], with programs that answer SYNs ([`Dispatcher::answer`]).
+    /// As [`Dispatcher::load`], with programs that answer SYNs ([`Dispatcher::answer`]). Who has had an earlier process's answer at one of `vips` may go on
+    /// from the moment on at which these are attached.
     ///
     /// # Errors
     /// As [`Dispatcher::load`], or an older kernel than 6.9.
-    pub fn load_for_births(directory: &Path, capacity: u32, key: CookieKey) -> Result<Dispatcher> {
-        Dispatcher::with_programs(&for_this_kernel(BORN_OBJECT)?, directory, capacity, Some(key))
+    pub fn load_for_births(directory: &Path, capacity: u32, key: CookieKey, vips: &[SocketAddr]) -> Result<Dispatcher> {
+        let dispatcher = Dispatcher::with_programs(&for_this_kernel(BORN_OBJECT)?, directory, capacity, Some(key))?;
+        vips.iter().try_for_each(|&vip| dispatcher.stop_answering(vip))?;
+        Ok(dispatcher)
     }
 
     /// As [`Dispatcher::load_for_births`], for kernels that can't be handed a connection: those that are this host's own after all have their handshakes replayed, and
@@ -157,8 +160,14 @@ impl Dispatcher {
     ///
     /// # Errors
     /// As [`Dispatcher::load`], or an older kernel than 5.17.
-    pub fn load_for_replays(directory: &Path, capacity: u32, key: CookieKey) -> Result<Dispatcher> {
+    pub fn load_for_replays(
+        directory: &Path,
+        capacity: u32,
+        key: CookieKey,
+        vips: &[SocketAddr],
+    ) -> Result<Dispatcher> {
         let mut dispatcher = Dispatcher::with_programs(REPLAYED_OBJECT, directory, capacity, Some(key))?;
+        vips.iter().try_for_each(|&vip| dispatcher.stop_answering(vip))?;
         let replays = Replays::new(&mut lock(&dispatcher.programs))?;
         dispatcher.replays = Some(Mutex::new(replays));
         Ok(dispatcher)

@@ -91,7 +91,7 @@ fn in_lab(name: &str, test: impl Fn(&Dispatcher) + Send + 'static) {
         }
         if can_replay() {
             let key = CookieKey::new([7; 16]);
-            test(&with_nodes(Dispatcher::load_for_replays(&path.join("replayed"), 100, key).unwrap()));
+            test(&with_nodes(Dispatcher::load_for_replays(&path.join("replayed"), 100, key, &[]).unwrap()));
         }
         test(&with_nodes(Dispatcher::load(&path.join("moved"), 100).unwrap()));
     });
@@ -116,7 +116,7 @@ fn in_lab_by_both(name: &str, test: impl Fn(&Dispatcher) + Send + 'static) {
 }
 
 fn load_for_births(path: &Path) -> Dispatcher {
-    with_nodes(Dispatcher::load_for_births(path, 100, CookieKey::new([7; 16])).unwrap())
+    with_nodes(Dispatcher::load_for_births(path, 100, CookieKey::new([7; 16]), &[]).unwrap())
 }
 
 fn with_nodes(dispatcher: Dispatcher) -> Dispatcher {

@@ -48,12 +48,12 @@ struct Birthplace {
 pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispatcher, String> {
     or_moved(config, |key| {
         let Some(key) = key else { return steering::Dispatcher::load(pins, shared::FLOWS_MAX) };
-        let nodes = &config.cluster.nodes;
+        let (nodes, vips) = (&config.cluster.nodes, &config.cluster.vip);
         // Connections whose handshakes are replayed can't be moved, and to nodes of leat's they may have to be.
         let may_replay = config.role == Role::Dispatcher && nodes.iter().all(|node| !node.server.is_empty());
         let replay = Replay::of(may_replay, nodes.iter().all(|node| node.replay), pins);
-        let born = || steering::Dispatcher::load_for_births(pins, shared::FLOWS_MAX, key);
-        let replays = || steering::Dispatcher::load_for_replays(pins, shared::FLOWS_MAX, key);
+        let born = || steering::Dispatcher::load_for_births(pins, shared::FLOWS_MAX, key, vips);
+        let replays = || steering::Dispatcher::load_for_replays(pins, shared::FLOWS_MAX, key, vips);
         or_replayed(replay, born, replays)
     })
 }

@@ -91,6 +91,27 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
 }
 
 #[test]
+fn who_has_an_answer_of_the_process_before_goes_on_before_the_next_one_answers() {
+    where_connections_begin("next-process", |path| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let syns = [(CLIENT4, VIP4), (CLIENT6, VIP6)]
+            .map(|ends| Segment { timestamp: Some(99), ..Segment::new(ends.0, ends.1, SYN, 7000) });
+        let _listeners = ["0.0.0.0:80", "[::]:80"].map(|wide| crate::socket::listen(wide.parse().unwrap()).unwrap());
+        let before = load_for_births(path);
+        let vips = syns.clone().map(|syn| syn.to);
+        let next = with_nodes(Dispatcher::load_for_births(path, 100, CookieKey::new([7; 16]), &vips).unwrap());
+        for syn in &syns {
+            before.answer(syn.to).unwrap();
+            let (number, clock) = answer(&before, syn).expect("an answer");
+            assert_eq!(arrive(&next, syn), PASS, "the listener answers until this one does");
+            let ack = Segment { flags: ACK, sequence: 7001, acknowledged: number + 1, ..syn.clone() };
+            assert_eq!(run(&next, "dispatcher_ingress", &echoing(&ack, clock)).0, DROP, "the kernel would reset it");
+            assert!(next.flows().get(ack.key()).unwrap().is_some_and(|flow| flow.born));
+        }
+    });
+}
+
+#[test]
 fn a_connection_begins_once_though_two_processors_see_packets_of_it_at_once() {
     where_connections_begin("at-once", |path| {
         let dispatcher = &load_for_births(path);

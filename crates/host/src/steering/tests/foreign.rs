@@ -126,7 +126,7 @@ fn a_port_that_is_used_again_at_once_begins_a_connection_and_what_is_late_begins
     where_connections_begin("again", |path| {
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let key = CookieKey::new([7; 16]);
-        let dispatcher = Dispatcher::load_for_births(&path.join("dispatcher"), 16, key).unwrap();
+        let dispatcher = Dispatcher::load_for_births(&path.join("dispatcher"), 16, key, &[]).unwrap();
         let mut node = Node::load_for_births(path, key).unwrap();
         // Nobody listens: the kernel refuses whatever begins.
         let foreign = Some("127.0.0.1:8080".parse().unwrap());
