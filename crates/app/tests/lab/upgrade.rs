@@ -469,3 +469,47 @@ fn a_stop_in_the_middle_of_a_dispatchers_upgrade_ends_both_engines() {
     read_small(&mut own).expect("a last reply");
     within("all have ended", || processes(&lab).is_empty());
 }
+
+#[test]
+fn a_node_that_is_upgraded_while_its_dispatcher_is_away_ends_no_connection() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("both"));
+    up(&lab, &folder, ROUND_ROBIN);
+    let is_over = AtomicBool::new(false);
+    let log = || fs::read_to_string(format!("/run/leat-lab/{}/n1.log", lab.name)).expect("its log");
+    let listens = || log().matches("listening on http://0.0.0.0:80/").count();
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut stream, mut answered, start) = (lab.at("client1", connect), 0, Instant::now());
+                    while !is_over.load(Ordering::Relaxed) && start.elapsed() < Duration::from_secs(120) {
+                        pace();
+                        match ask_small(&mut stream) {
+                            Err(error) if error.kind() != io::ErrorKind::ResourceBusy => {
+                                panic!("after {answered} replies: {error}")
+                            }
+                            _ => answered += 1,
+                        }
+                    }
+                    answered
+                })
+            })
+            .collect();
+        for _ in 0..4 {
+            let before = listens();
+            lab.tell_supervisor("n1", "-USR2");
+            within("the next process is there", || listens() > before);
+            lab.kill_engine("dispatcher");
+            within("one process is left, and the dispatcher has its links", || {
+                let is_linked = lab.processes("dispatcher").split_whitespace().count() == 2;
+                is_linked && lab.processes("n1").split_whitespace().count() == 2
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let answered: u32 = clients.into_iter().map(|client| client.join().expect("none is ended")).sum();
+        assert!(answered > 400, "{answered}");
+    });
+}

@@ -146,14 +146,16 @@ impl<H: Host> Worker<H> {
         self.drain.is_some_and(|drain| drain.keep_idle || self.now < drain.since.after(GIVEN_BACK_WITHIN))
     }
 
-    /// Whether a connection is given back to its home, now or in its turn.
+    /// Whether a connection is given back to its home, now or in its turn. A home that there's no link to may be back while its lease holds: it may be in an
+    /// upgrade itself.
     pub(in crate::worker) fn goes_home(&mut self, token: Token) -> bool {
         if !self.leaves_homes() {
             return false;
         }
-        let (Some(flow), Some(cluster)) = (self.flow_at(token), &mut self.cluster) else { return false };
+        let (now, flow) = (self.now, self.flow_at(token));
+        let (Some(flow), Some(cluster)) = (flow, &mut self.cluster) else { return false };
         let Part::Node(node) = &mut cluster.part else { return false };
-        node.of(flow).is_some_and(|flows| flows.session().is_some())
+        node.of(flow).is_some_and(|flows| flows.session().is_some() || !flows.is_fenced(now))
     }
 
     /// Whether nothing of another node's is on its way to or from this process, which leaves.
