@@ -150,9 +150,7 @@ impl Dispatcher {
     /// # Errors
     /// As [`Dispatcher::load`], or an older kernel than 6.9.
     pub fn load_for_births(directory: &Path, capacity: u32, key: CookieKey, vips: &[SocketAddr]) -> Result<Dispatcher> {
-        let dispatcher = Dispatcher::with_programs(&for_this_kernel(BORN_OBJECT)?, directory, capacity, Some(key))?;
-        vips.iter().try_for_each(|&vip| dispatcher.stop_answering(vip))?;
-        Ok(dispatcher)
+        Dispatcher::with_programs(&for_this_kernel(BORN_OBJECT)?, directory, capacity, Some((key, vips)))
     }
 
     /// As [`Dispatcher::load_for_births`], for kernels that can't be handed a connection: those that are this host's own after all have their handshakes replayed, and
@@ -166,8 +164,7 @@ impl Dispatcher {
         key: CookieKey,
         vips: &[SocketAddr],
     ) -> Result<Dispatcher> {
-        let mut dispatcher = Dispatcher::with_programs(REPLAYED_OBJECT, directory, capacity, Some(key))?;
-        vips.iter().try_for_each(|&vip| dispatcher.stop_answering(vip))?;
+        let mut dispatcher = Dispatcher::with_programs(REPLAYED_OBJECT, directory, capacity, Some((key, vips)))?;
         let replays = Replays::new(&mut lock(&dispatcher.programs))?;
         dispatcher.replays = Some(Mutex::new(replays));
         Ok(dispatcher)
@@ -177,7 +174,7 @@ impl Dispatcher {
         object: &[u8],
         directory: &Path,
         capacity: u32,
-        key: Option<CookieKey>,
+        born: Option<(CookieKey, &[SocketAddr])>,
     ) -> Result<Dispatcher> {
         let maps = [
             ("flows", Some(capacity)),
@@ -189,13 +186,15 @@ impl Dispatcher {
             ("replays", None),
         ];
         let mut programs = Programs::load(object, directory, &maps)?;
-        let choices = key.map(|key| Choices::new(&mut programs, key)).transpose()?;
-        let answered = match key {
-            Some(key) => {
+        let choices = born.map(|(key, _)| Choices::new(&mut programs, key)).transpose()?;
+        let answered = match born {
+            Some((key, vips)) => {
                 let doing = || "map of the cookies' key".to_owned();
                 Array::try_from(programs.map("cookie_keys")?).doing(doing)?.set(0, key.raw(), 0).doing(doing)?;
-                let vips = HashMap::try_from(programs.map("born_vips")?).doing(|| "map of VIPs".to_owned())?;
-                Some(Mutex::new(vips))
+                let doing = || "map of VIPs".to_owned();
+                let mut answered = HashMap::try_from(programs.map("born_vips")?).doing(doing)?;
+                vips.iter().try_for_each(|&vip| answered.insert(service_key(vip), 0, 0)).doing(doing)?;
+                Some(Mutex::new(answered))
             }
             None => None,
         };
