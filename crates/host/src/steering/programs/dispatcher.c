@@ -610,12 +610,14 @@ int change_flow_as_packet(struct __sk_buff *skb)
 #define BARE_BYTES_MAX (ETH_HLEN + sizeof(struct ipv6hdr) + 60)
 
 /* Whether a reset is of a connection that began here: a socket says so by an acknowledgement. Where there is none, a packet may have overtaken the one that
- * makes it, but not for long. */
+ * makes it, but not for long; and none that acknowledges what only a socket can have said. */
 static __always_inline int is_own(const struct packet *packet, const struct flow *flow)
 {
 	if (!(flow->flags & FLOW_HERE))
 		return 0;
-	return packet->tcp.ack || (__s64)(bpf_ktime_get_coarse_ns() - flow->seen_ns) >= OVERTAKEN_NS;
+	if (packet->tcp.ack || bpf_ntohl(packet->tcp.seq) != flow->acknowledged)
+		return 1;
+	return (__s64)(bpf_ktime_get_coarse_ns() - flow->seen_ns) >= OVERTAKEN_NS;
 }
 
 /* While others hold a flow, this host must not reset it: packets that were past the ingress when the entry was made still find no socket. And who connects

@@ -338,16 +338,20 @@ fn a_connection_begins_once_though_two_say_where() {
 #[test]
 fn what_began_here_is_reset_from_here() {
     in_lab("own", |dispatcher| {
-        let segment = |flags| Segment::new(VIP4, CLIENT4, flags, 5);
-        let leave = |flags| run(dispatcher, "dispatcher_egress", &segment(flags).frame()).0;
-        let key = FlowKey { client: segment(0).to, vip: segment(0).from };
+        let begins = 0;
+        let segment = |flags, sequence| Segment::new(VIP4, CLIENT4, flags, sequence);
+        let leave_at = |flags, sequence| run(dispatcher, "dispatcher_egress", &segment(flags, sequence).frame()).0;
+        let leave = |flags| leave_at(flags, begins);
+        let key = FlowKey { client: segment(0, begins).to, vip: segment(0, begins).from };
         dispatcher.flows().hold(key, id(1)).unwrap();
         assert_eq!((leave(RST), leave(RST | ACK)), (DROP, DROP), "nobody has it yet");
         let flow = dispatcher.flows().get(key).unwrap().unwrap();
         dispatcher.flows().delete(key, flow.id).unwrap();
+        assert_eq!(flow.heard.acknowledged, begins, "nothing but what answered the SYN");
         dispatcher.flows().admit(key, &flow).unwrap();
         assert!(dispatcher.flows().get(key).unwrap().is_some_and(|flow| flow.own && !flow.born));
         assert_eq!(leave(RST | ACK), PASS, "its socket says so");
+        assert_eq!(leave_at(RST, 5), PASS, "its client has heard a socket, which is gone");
         assert_eq!(leave(RST), DROP, "a packet may have overtaken the first");
         let began = std::time::Instant::now();
         while leave(RST) == DROP {
