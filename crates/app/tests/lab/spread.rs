@@ -306,6 +306,45 @@ fn a_node_that_is_stopped_while_others_hand_on_to_it_leaves_nobody_without_an_an
 }
 
 #[test]
+fn who_is_on_the_way_to_a_node_that_dies_hears_so() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("spreadlost"));
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        fs::write(folder.path(&format!("site/{name}")), content(name, 1_000)).expect("a file to serve");
+    }
+    up(&lab, &folder, BY_CONTENT);
+    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
+    NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
+    // It takes nothing and refuses nothing.
+    lab.stop("n2");
+    let mut clients = lab.at("client1", || {
+        let asked = |name: &String| {
+            let mut stream = connect();
+            ask(&mut stream, &[name]);
+            stream
+        };
+        names.iter().cycle().take(60).map(asked).collect::<Vec<_>>()
+    });
+    let others = ["n1", "n3"];
+    within("the others give it up", || others.iter().all(|node| !knows_all(&socket(node))));
+    lab.tell_supervisor("n2", "-CONT");
+    lab.kill_engine("n2");
+    let is_reset = |stream: &mut TcpStream| match read_reply(stream, &mut Vec::new()) {
+        Ok(_) => false,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+            true
+        }
+    };
+    let reset = lab.at("client1", || clients.iter_mut().filter_map(|stream| is_reset(stream).then_some(())).count());
+    assert_eq!(reset as u64, lab.total(others, "leat_flows_cut_total"), "all that had been offered, and nobody else");
+    assert!(reset > 0, "a third of what comes to the others belongs there");
+}
+
+#[test]
 fn nodes_that_choose_by_content_serve_only_what_they_are_said_to() {
     if !is_possible() {
         return;

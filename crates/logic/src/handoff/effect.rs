@@ -89,7 +89,7 @@ pub enum Effect {
         /// What the node had made of it.
         birth: Birth,
     },
-    /// Home: the connection can't go on. Reset it, as far as possible, and count.
+    /// Home, peer: the connection can't go on. Reset it, as far as possible, and count.
     Cut {
         /// Which.
         flow: FlowId,
@@ -238,4 +238,7 @@ pub enum CutReason {
     /// It was on its way when this home died.
     #[error("its home died while it changed hands")]
     LostOnTheWay,
+    /// It was on its way when its taker died, and may have been taken.
+    #[error("the node died that it was on its way to")]
+    LostWithTaker,
 }

@@ -34,6 +34,15 @@ impl ServerId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
+/// A process of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// No other one has it.
+    pub number: u64,
+    /// No other one of its node lives. In Hello: nor has any left something in the kernel that could still send.
+    pub is_only: bool,
+}
+
 /// One connection of a client, wherever it is held. Given by its home, which counts on from a number that it has never reached before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId {

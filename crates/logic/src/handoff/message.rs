@@ -15,7 +15,7 @@ use super::image::{decode_flow, encode_flow};
 use super::limits::{FLOWS_PER_MESSAGE_MAX, HOMES_MAX, IMAGE_BYTES_MAX, MESSAGE_BYTES_MAX, PROGRESS_BYTES_MAX};
 use super::placing::{Question, Rules, Sample, There, decode_samples, encode_samples};
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
-use super::{Ends, FlowId, Generation, Incarnation};
+use super::{Ends, FlowId, Generation, Incarnation, Process};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,6 +205,8 @@ pub enum Message {
     Present {
         /// How much there is to do.
         load: Load,
+        /// The node's process; a front's means nothing.
+        process: Process,
         /// The workers of this server with which there are to be links.
         workers: Vec<u16>,
     },
@@ -249,15 +251,6 @@ pub enum RecallTerms {
     AtRest,
     /// It was to begin there, and nothing has been heard of it: what has begun stays, and its word is on the way.
     IfUnborn,
-}
-
-/// A process of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// No other one has it.
-    pub number: u64,
-    /// No other one of its node lives, nor has any left something in the kernel that could still send.
-    pub is_only: bool,
 }
 
 /// A flow that a node has.
@@ -461,10 +454,7 @@ impl Message {
                 put_number(out, incarnation.0);
                 put_number(out, *number);
                 put_number(out, u64::from(*offers_max));
-                if let Some(Process { number, is_only }) = process {
-                    put_number(out, *number);
-                    out.push(u8::from(*is_only));
-                }
+                process.iter().for_each(|process| encode_process(*process, out));
             }
             Message::Holding { flows, is_last } => {
                 out.push(u8::from(*is_last));
@@ -483,8 +473,9 @@ impl Message {
                 put_number(out, u64::from(*duration_ms));
                 encode_workers(homes, out);
             }
-            Message::Present { load, workers } => {
+            Message::Present { load, process, workers } => {
                 encode_load(*load, out);
+                encode_process(*process, out);
                 encode_workers(workers, out);
             }
             Message::Lives { flow, generation, ends } => {
@@ -613,7 +604,10 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
                 _ => Message::Began { flow, generation, progress: bytes },
             }
         }
-        PRESENT => Message::Present { load: decode_load(reader)?, workers: decode_workers(reader)? },
+        PRESENT => {
+            let (load, process) = (decode_load(reader)?, decode_process(reader)?);
+            Message::Present { load, process, workers: decode_workers(reader)? }
+        }
         LIVES => {
             let (flow, generation) = decode_key(reader)?;
             Message::Lives { flow, generation, ends: decode_ends(reader)? }
@@ -686,6 +680,11 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
         found => return Err(DecodeError::Unknown { what: "a message's kind", found: u64::from(found) }),
     };
     Ok(Some(message))
+}
+
+fn encode_process(process: Process, out: &mut Vec<u8>) {
+    put_number(out, process.number);
+    out.push(u8::from(process.is_only));
 }
 
 fn decode_process(reader: &mut Reader<'_>) -> Result<Process, DecodeError> {

@@ -27,12 +27,12 @@ mod wire;
 
 pub use continuation::{Impossible, Witness, as_it_was, continue_from, is_untouched};
 pub use effect::{Birth, CutReason, Effect, SessionId, Target};
-pub use flow::{Ends, FlowId, Generation, Incarnation, RequestId, ServerId};
+pub use flow::{Ends, FlowId, Generation, Incarnation, Process, RequestId, ServerId};
 pub use home::{Destination, GiveError, Home, HomeCounters, HomeLimits};
 pub use http::HttpState;
 pub use image::{IMAGE_VERSION, Image, SECTION_TLS};
 pub use link::{LinkError, LinkKey, LinkSession, SECRET_BYTES_MIN, cookie_key};
-pub use message::{Holding, HoldingPhase, Load, Message, Process, RecallTerms, RefuseReason, Yielding};
+pub use message::{Holding, HoldingPhase, Load, Message, RecallTerms, RefuseReason, Yielding};
 pub use node::{Node, NodeCounters, NodeLimits};
 pub use passage::{FileState, OFFER_BYTES_MAX, OFFERS_MAX, Offer, PassageMessage, Verdict};
 pub use placing::{Places, Question, Rules, Sample, There};

@@ -10,9 +10,9 @@ use bytes::Bytes;
 
 use super::effect::{Effect, SessionId};
 use super::limits::{FLOWS_PER_MESSAGE_MAX, HEARTBEATS_MAX, UNBORN_MAX};
-use super::message::{Holding, HoldingPhase, Load, Message, Process, RecallTerms, RefuseReason, Yielding};
+use super::message::{Holding, HoldingPhase, Load, Message, RecallTerms, RefuseReason, Yielding};
 use super::placing::{Question, Rules, Sample, There};
-use super::{Ends, FlowId, Generation, Incarnation};
+use super::{Ends, FlowId, Generation, Incarnation, Process};
 use crate::time::Instant;
 
 mod succession;

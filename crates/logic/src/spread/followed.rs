@@ -118,7 +118,8 @@ impl Followed {
         let gone: Vec<_> = self.sessions.iter().filter(|(_, known)| silent(known)).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|session| self.end(now, session));
         for &session in self.sessions.keys() {
-            let message = Message::Present { load: Default::default(), workers: Vec::new() };
+            let message =
+                Message::Present { load: Default::default(), process: Default::default(), workers: Vec::new() };
             self.effects.push_back(Effect::Send { session, message });
         }
         while let Some((_, flow, generation)) = self.over.pop_front_if(|(at, ..)| *at <= now) {

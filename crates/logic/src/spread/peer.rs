@@ -14,7 +14,8 @@ use bytes::Bytes;
 
 use super::{PRESENT_PAUSE, SILENCE_MAX};
 use crate::handoff::{
-    Effect, Ends, FlowId, Generation, Incarnation, Load, Message, RefuseReason, ServerId, SessionId, Target,
+    CutReason, Effect, Ends, FlowId, Generation, Incarnation, Load, Message, Process, RefuseReason, ServerId,
+    SessionId, Target,
 };
 use crate::time::Instant;
 
@@ -23,6 +24,9 @@ pub const FRONT: u32 = 0;
 
 /// A front without a link for so long isn't waited for: when it's back it's told everything.
 const FRONT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// For so long a flow whose taker may have died waits for word of that.
+pub(super) const LOST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Flows that one worker may have.
 const FLOWS_MAX: usize = 1_000_000;
@@ -46,6 +50,8 @@ enum Phase {
     Leaving(ServerId),
     /// Frozen, and offered to that one.
     Offered(ServerId),
+    /// The same, and the link to it has ended: it lives there, or nowhere.
+    Lost(ServerId),
     /// A socket is being made.
     Taking,
     /// That one has it. What comes of its packets goes there.
@@ -73,9 +79,20 @@ struct Session {
     peer: ServerId,
     /// For a front: its place.
     front: Option<usize>,
+    /// The process at the other end, once it has said so.
+    process: Option<u64>,
     heard_at: Instant,
     /// This process has said its last word: nothing of the other's is taken any more, and the other ends the session.
     is_bequeathed: bool,
+}
+
+/// A flow of which nobody knows whether it was taken.
+#[derive(Debug)]
+struct Lost {
+    flow: FlowId,
+    taker: ServerId,
+    process: u64,
+    until: Instant,
 }
 
 /// See the module.
@@ -84,7 +101,10 @@ pub struct Peer {
     /// When each front was seen last, never while there is a link.
     absent: Vec<Instant>,
     flows: BTreeMap<FlowId, Flow>,
+    /// Those in the phase of that name, the oldest first.
+    lost: VecDeque<Lost>,
     load: Load,
+    process: Process,
     /// This server's, as the others are told.
     workers: Vec<u16>,
     /// Of each other server, as it has told.
@@ -104,7 +124,9 @@ impl Peer {
             sessions: BTreeMap::new(),
             absent: vec![now; fronts],
             flows: BTreeMap::new(),
+            lost: VecDeque::new(),
             load: Load::default(),
+            process: Process::default(),
             workers: Vec::new(),
             others: BTreeMap::new(),
             present_at: now,
@@ -112,6 +134,11 @@ impl Peer {
             effects: VecDeque::new(),
             is_leaving: false,
         }
+    }
+
+    /// Which process this is, as others are told. To be said before they are.
+    pub fn set_process(&mut self, process: Process) {
+        self.process = process;
     }
 
     /// What others are told of this server: how much it has to do, and which workers it has.
@@ -140,8 +167,8 @@ impl Peer {
         if let Some((&replaced, _)) = replaced {
             self.end(now, replaced);
         }
-        self.sessions.insert(session, Session { peer, front, heard_at: now, is_bequeathed: false });
-        self.send(session, Message::Present { load: self.load, workers: self.workers.clone() });
+        self.sessions.insert(session, Session { peer, front, process: None, heard_at: now, is_bequeathed: false });
+        self.send(session, self.present());
         let Some(place) = front else { return };
         if let Some(absent) = self.absent.get_mut(place) {
             *absent = Instant::NEVER;
@@ -154,26 +181,34 @@ impl Peer {
 
     /// A link has ended.
     pub fn disconnected(&mut self, now: Instant, session: SessionId) {
-        let Some(Session { peer, front, .. }) = self.sessions.remove(&session) else { return };
+        let Some(Session { peer, front, process, .. }) = self.sessions.remove(&session) else { return };
         if let Some(absent) = front.and_then(|place| self.absent.get_mut(place)) {
             *absent = now;
             return;
         }
-        let mut there = Vec::new();
+        let (mut lost, mut there) = (Vec::new(), Vec::new());
         for (id, flow) in &mut self.flows {
             flow.givers.remove(&peer);
-            if flow.phase == Phase::Offered(peer) || flow.phase == Phase::Away(peer) {
-                there.push((*id, flow.phase));
-            }
-        }
-        for (flow, phase) in there {
-            if let Phase::Offered(_) = phase {
+            match flow.phase {
                 // Nobody can tell whether it has been taken: two would speak if this one went on.
-                self.counters.lost += 1;
-                self.effects.push_back(Effect::CloseSilently { flow });
+                Phase::Offered(to) if to == peer => {
+                    flow.phase = Phase::Lost(peer);
+                    lost.push(*id);
+                }
+                Phase::Away(to) if to == peer => there.push(*id),
+                _ => {}
             }
-            self.forget(flow);
         }
+        self.counters.lost += lost.len() as u64;
+        for flow in lost {
+            match process {
+                Some(process) => {
+                    self.lost.push_back(Lost { flow, taker: peer, process, until: now.after(LOST_PATIENCE) });
+                }
+                None => self.give_up(flow),
+            }
+        }
+        there.into_iter().for_each(|flow| self.forget(flow));
     }
 
     /// A message has come.
@@ -182,8 +217,10 @@ impl Peer {
         known.heard_at = now;
         let (peer, front) = (known.peer, known.front);
         match (message, front) {
-            (Message::Present { load, workers }, _) => {
+            (Message::Present { load, process, workers }, _) => {
+                known.process = Some(process.number);
                 self.others.insert(peer.server(), workers);
+                self.heard_of(peer, process);
                 self.effects.push_back(Effect::Load { node: peer, incarnation: Incarnation(0), load });
             }
             (Message::Known { flow, generation }, Some(place)) => self.front_knows(place, flow, generation),
@@ -311,7 +348,12 @@ impl Peer {
         let silent = |session: &Session| now >= session.heard_at.after(SILENCE_MAX);
         let gone: Vec<_> = self.sessions.iter().filter(|(_, known)| silent(known)).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|session| self.end(now, session));
-        let present = Message::Present { load: self.load, workers: self.workers.clone() };
+        while self.lost.front().is_some_and(|lost| lost.until <= now) {
+            if let Some(Lost { flow, .. }) = self.lost.pop_front() {
+                self.give_up(flow);
+            }
+        }
+        let present = self.present();
         let sessions: Vec<_> = self.sessions.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.send(session, present.clone()));
         self.leave_out_absent(now);
@@ -337,7 +379,12 @@ impl Peer {
     /// Flows that end when this worker does: those that are here or on their way, and those whose packets not every front sends where they live yet.
     #[must_use]
     pub fn owned(&self) -> usize {
-        self.flows.values().filter(|flow| !matches!(flow.phase, Phase::Away(_)) || !flow.is_known).count()
+        let is_owned = |flow: &&Flow| match flow.phase {
+            Phase::Away(_) => !flow.is_known,
+            Phase::Lost(_) => false,
+            Phase::Here | Phase::Leaving(_) | Phase::Offered(_) | Phase::Taking => true,
+        };
+        self.flows.values().filter(is_owned).count()
     }
 
     /// Flows that are here, and those whose packets are sent on.
@@ -354,6 +401,8 @@ impl Peer {
 
     fn offered(&mut self, session: SessionId, peer: ServerId, key: (FlowId, Generation), image: Bytes) {
         let (flow, generation) = key;
+        // So it was taken.
+        self.give_up(flow);
         let away = self.flows.get(&flow).map(|known| match known.phase {
             Phase::Away(holder) if known.generation < generation => Ok((known.generation, holder)),
             _ => Err(RefuseReason::Other),
@@ -393,6 +442,40 @@ impl Peer {
         }
     }
 
+    /// A process of a node lives. What was lost on its way there lives with its taker if that's this one, and has died with it if that lives no more.
+    fn heard_of(&mut self, peer: ServerId, process: Process) {
+        let mut settled = Vec::new();
+        self.lost.retain(|lost| {
+            let lives = lost.process == process.number;
+            // Of a node's processes that live, no two have workers of the same number.
+            let is_known = lives || lost.taker == peer || process.is_only && lost.taker.server() == peer.server();
+            settled.extend(is_known.then_some((lost.flow, lives)));
+            !is_known
+        });
+        for (flow, lives) in settled {
+            match lives {
+                true => self.give_up(flow),
+                false => self.cut(flow),
+            }
+        }
+    }
+
+    /// Nobody speaks for a lost flow here any more.
+    fn give_up(&mut self, flow: FlowId) {
+        if self.flows.get(&flow).is_some_and(|known| matches!(known.phase, Phase::Lost(_))) {
+            self.effects.push_back(Effect::CloseSilently { flow });
+            self.forget(flow);
+        }
+    }
+
+    /// A lost flow lives nowhere. Its client may have heard its taker, so it can't go on; to who has, what is said here is an old reset, and none.
+    fn cut(&mut self, flow: FlowId) {
+        if self.flows.get(&flow).is_some_and(|known| matches!(known.phase, Phase::Lost(_))) {
+            self.effects.push_back(Effect::Cut { flow, reason: CutReason::LostWithTaker });
+            self.forget(flow);
+        }
+    }
+
     /// Another process has taken of what it was offered all that it will: the rest goes on here.
     fn none_is_taken(&mut self, by: ServerId) {
         let offered = self.flows.iter().filter(|(_, flow)| flow.phase == Phase::Offered(by));
@@ -411,7 +494,7 @@ impl Peer {
                 self.sessions.iter().filter(|(_, known)| known.front.is_some()).map(|(id, _)| *id).collect();
             fronts.into_iter().for_each(|session| self.send(session, ended.clone()));
         }
-        if let Phase::Away(_) | Phase::Offered(_) = flow.phase {
+        if let Phase::Away(_) | Phase::Offered(_) | Phase::Lost(_) = flow.phase {
             self.effects.push_back(Effect::Unsteer { flow: id, generation: flow.generation });
         }
     }
@@ -464,6 +547,10 @@ impl Peer {
         givers.into_iter().for_each(|giver| self.tell(Some(giver), Message::Known { flow, generation }));
     }
 
+    fn present(&self) -> Message {
+        Message::Present { load: self.load, process: self.process, workers: self.workers.clone() }
+    }
+
     fn tell(&mut self, peer: Option<ServerId>, message: Message) {
         if let Some(session) = peer.and_then(|peer| self.session(peer)) {
             self.send(session, message);
@@ -501,7 +588,7 @@ impl Flow {
     /// Whether its giver and its taker still have to do with each other for it.
     fn is_on_its_way(&self) -> bool {
         match self.phase {
-            Phase::Here => false,
+            Phase::Here | Phase::Lost(_) => false,
             Phase::Leaving(_) | Phase::Offered(_) | Phase::Taking => true,
             Phase::Away(_) => !self.is_known,
         }
@@ -509,6 +596,7 @@ impl Flow {
 
     /// Whether it lives here, and its bucket's owner may be another.
     fn is_elsewhere(&self) -> bool {
-        self.ends.is_some() && matches!(self.phase, Phase::Here | Phase::Leaving(_) | Phase::Offered(_))
+        self.ends.is_some()
+            && matches!(self.phase, Phase::Here | Phase::Leaving(_) | Phase::Offered(_) | Phase::Lost(_))
     }
 }

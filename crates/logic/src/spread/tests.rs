@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{FRONT, Followed, Peer};
-use crate::handoff::{Effect, Ends, FlowId, Generation, Load, Message, RefuseReason, ServerId, SessionId, Target};
+use crate::handoff::{
+    CutReason, Effect, Ends, FlowId, Generation, Load, Message, Process, RefuseReason, ServerId, SessionId, Target,
+};
 use crate::time::Instant;
 
 const NODES: usize = 3;
@@ -55,6 +57,9 @@ struct World {
     links: BTreeMap<SessionId, (Machine, Machine, [VecDeque<Message>; 2])>,
     next_session: u64,
     next_serial: u64,
+    next_process: u64,
+    /// Flows that were cut as they were lost with their taker.
+    cut: Vec<FlowId>,
 }
 
 impl World {
@@ -63,7 +68,7 @@ impl World {
         let mut world = World {
             now,
             random: seed * 2 + 1,
-            peers: (0..PEERS).map(|_| Peer::new(now, FRONTS)).collect(),
+            peers: Vec::new(),
             hosts: (0..PEERS).map(|_| Host::default()).collect(),
             steered: vec![BTreeMap::new(); NODES],
             fronts: (0..FRONTS).map(|_| Followed::new(now)).collect(),
@@ -71,9 +76,19 @@ impl World {
             links: BTreeMap::new(),
             next_session: 0,
             next_serial: 0,
+            next_process: 0,
+            cut: Vec::new(),
         };
+        world.peers = (0..PEERS).map(|_| world.new_peer()).collect();
         world.link_all();
         world
+    }
+
+    fn new_peer(&mut self) -> Peer {
+        self.next_process += 1;
+        let mut peer = Peer::new(self.now, FRONTS);
+        peer.set_process(Process { number: self.next_process, is_only: false });
+        peer
     }
 
     fn draw(&mut self, below: usize) -> usize {
@@ -140,7 +155,7 @@ impl World {
     }
 
     fn kill_worker(&mut self, peer: usize) {
-        self.peers[peer] = Peer::new(self.now, FRONTS);
+        self.peers[peer] = self.new_peer();
         self.hosts[peer] = Host::default();
         self.cut_all(peer);
     }
@@ -211,6 +226,10 @@ impl World {
                 self.hosts[machine].live.insert(flow);
             }
             Effect::CloseSilently { flow } => assert!(self.hosts[machine].frozen.remove(&flow)),
+            Effect::Cut { flow, .. } => {
+                assert!(self.hosts[machine].frozen.remove(&flow));
+                self.cut.push(flow);
+            }
             Effect::Unsteer { .. } | Effect::Load { .. } => {}
             effect => panic!("{effect:?}"),
         }
@@ -496,6 +515,7 @@ fn what_a_process_that_ends_hasnt_answered_goes_on_where_it_was_offered() {
 
 #[test]
 fn links_nodes_and_fronts_may_die_and_no_flow_ever_has_two_that_speak() {
+    let mut cut = 0;
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
         for _ in 0..1500 {
@@ -521,6 +541,7 @@ fn links_nodes_and_fronts_may_die_and_no_flow_ever_has_two_that_speak() {
             }
         }
         world.come_to_rest();
+        cut += world.cut.len();
         // A front that remembers nothing has been told by those who have the flows.
         for (peer, flow) in world.live().into_iter().filter(|(peer, flow)| flow.home != server(*peer)) {
             for front in 0..FRONTS {
@@ -539,7 +560,60 @@ fn links_nodes_and_fronts_may_die_and_no_flow_ever_has_two_that_speak() {
             world.peers.iter().map(Peer::flow_count).chain(world.fronts.iter().map(Followed::len)).collect();
         assert_eq!(left, vec![0; PEERS + FRONTS], "seed {seed}");
         assert!(world.followed.iter().all(BTreeMap::is_empty), "seed {seed}");
+        assert!(world.hosts.iter().all(|host| host.frozen.is_empty()), "seed {seed}: nobody waits for ever");
     }
+    assert!(cut > 0, "of what dies with its taker its client is told");
+}
+
+/// Its taker can't be asked any more: which processes of that node live is what tells.
+#[test]
+fn a_flow_that_was_on_its_way_to_a_node_that_died_is_cut_once_that_is_known() {
+    let (now, before, after) = (Instant { ns: 1 }, SessionId(1), SessionId(2));
+    let flow = FlowId { home: server(2), serial: 1 };
+    let lost = |says: Option<Process>| {
+        let mut peer = taker(before);
+        let present = |process| Message::Present { load: Load::default(), process, workers: Vec::new() };
+        says.iter().for_each(|process| peer.handle_message(now, before, present(*process)));
+        peer.begin(flow);
+        assert!(peer.give(flow, server(0)));
+        peer.frozen(flow, Bytes::new());
+        peer.disconnected(now, before);
+        (peer, present)
+    };
+    let did = |peer: &mut Peer| -> Vec<Effect> {
+        let did = std::iter::from_fn(|| peer.poll_effect());
+        did.filter(|effect| matches!(effect, Effect::CloseSilently { .. } | Effect::Cut { .. })).collect()
+    };
+    let (silently, cut) = (Effect::CloseSilently { flow }, Effect::Cut { flow, reason: CutReason::LostWithTaker });
+    let of = |number, is_only| Process { number, is_only };
+    for (who, process, then) in [
+        (0, of(1, true), Some(&silently)),
+        (0, of(2, false), Some(&cut)),
+        (1, of(1, false), Some(&silently)),
+        (1, of(2, true), Some(&cut)),
+        (1, of(2, false), None),
+        (WORKERS, of(2, true), None),
+    ] {
+        let (mut peer, present) = lost(Some(of(1, true)));
+        assert_eq!((did(&mut peer), peer.counters().lost, peer.owned()), (vec![], 1, 0), "it may live there");
+        peer.connected(now, after, server(who), None);
+        peer.handle_message(now, after, present(process));
+        assert_eq!(did(&mut peer).first(), then, "{who} {process:?}");
+        assert_eq!(peer.flow_count(), usize::from(then.is_none()), "{who} {process:?}");
+        peer.handle_timeout(now.after(super::peer::LOST_PATIENCE));
+        assert_eq!(did(&mut peer).first(), then.is_none().then_some(&silently), "nobody says what has become of it");
+        assert_eq!(peer.flow_count(), 0);
+    }
+    let (mut peer, _) = lost(None);
+    assert_eq!((did(&mut peer), peer.flow_count()), (vec![silently], 0), "it isn't known whose word would count");
+    // Who has taken it may give it back.
+    let (mut peer, _) = lost(Some(of(1, true)));
+    peer.connected(now, after, server(WORKERS), None);
+    let offer = Message::Offer { flow, generation: Generation(2), image: Bytes::new(), is_lent: false };
+    peer.handle_message(now, after, offer);
+    let effects: Vec<Effect> = std::iter::from_fn(|| peer.poll_effect()).collect();
+    assert!(effects.contains(&Effect::CloseSilently { flow }), "{effects:?}");
+    assert!(matches!(effects.last(), Some(Effect::Thaw { .. })), "{effects:?}");
 }
 
 #[test]

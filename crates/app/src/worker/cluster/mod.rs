@@ -444,7 +444,7 @@ impl<H: Host> Worker<H> {
                 node.count_packets(&self.metrics, now);
             }
             Part::Peer(peer) => {
-                peer.handle_timeout(&workers, requests, now);
+                peer.handle_timeout(&self.shared, &workers, requests, now);
                 for (place, server) in peer.sought_workers() {
                     cluster.links.set_homes(place, peer.flows.workers_of(server), now);
                 }

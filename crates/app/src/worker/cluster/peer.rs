@@ -102,11 +102,11 @@ impl Peer {
         dispatcher.set_nodes(&cluster.node_settings(), now);
         let own = dispatcher.find(&cluster.name).ok_or("there are too many nodes")?;
         let steering = shared.dispatcher(config)?;
-        let number = shared.life(cluster)?.worker(worker);
+        let life = shared.life(cluster)?;
         let is_first = shared.workers().first() == Some(&worker);
         let fronts = fronts(cluster).count();
         let mut peer = Peer {
-            id: ServerId::new(number_of(place), u32::from(number)),
+            id: ServerId::new(number_of(place), u32::from(life.worker(worker))),
             flows: spread::Peer::new(now, fronts),
             dispatcher,
             keys: KeyMaker::new(key.bytes()),
@@ -127,6 +127,7 @@ impl Peer {
             give_at: Instant::NEVER,
         };
         peer.set_nodes(cluster, now);
+        peer.flows.set_process(life.process());
         Ok(peer)
     }
 
@@ -211,12 +212,17 @@ impl Peer {
         self.flows.poll_timeout().min(self.sweep.at).min(self.give_at)
     }
 
-    pub(super) fn handle_timeout(&mut self, workers: &[u16], requests: u32, now: Instant) {
+    pub(super) fn handle_timeout(&mut self, shared: &Shared, workers: &[u16], requests: u32, now: Instant) {
         let flows = u32::try_from(self.flows.owned()).unwrap_or(u32::MAX);
         self.checks.iter().for_each(|checks| checks.begin());
         let is_failing = self.checks.as_ref().is_some_and(|checks| checks.is_failing());
         let load = Load { flows, requests, is_draining: self.is_draining, is_failing, ..Load::default() };
         self.flows.set_load(load, workers);
+        if now >= self.flows.poll_timeout()
+            && let Some(process) = shared.process()
+        {
+            self.flows.set_process(process);
+        }
         self.dispatcher.told_failing(self.own, is_failing, now);
         // What this worker has to do, the others of this node have, more or less.
         let active = requests.saturating_mul(u32::try_from(workers.len()).unwrap_or(1));

@@ -194,6 +194,9 @@ impl<H: Host> Worker<H> {
     /// A connection can't go on. Its client may be waiting: it's told by a reset.
     pub(super) fn cut_flow(&mut self, flow: FlowId, reason: CutReason) {
         crate::log::warning(format_args!("a connection is cut: {reason}"));
+        if let CutReason::LostWithTaker = reason {
+            return self.cut_lost(flow);
+        }
         let Some(cluster) = &mut self.cluster else { return };
         let heard = cluster.flows.key(flow).and_then(|key| {
             let heard = cluster.part.heard(flow, key);
@@ -204,6 +207,14 @@ impl<H: Host> Worker<H> {
         cluster.flows.remove(flow);
         if let Some((key, heard)) = heard {
             self.reset_client(key, &heard);
+        }
+    }
+
+    /// A frozen connection is reset by what its socket knows.
+    fn cut_lost(&mut self, flow: FlowId) {
+        self.unfreeze(flow);
+        if let Some(token) = self.cluster.as_ref().and_then(|cluster| cluster.flows.token(flow)) {
+            self.cut(token);
         }
     }
 

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use leat_host::lock::lock;
-use leat_host::process;
 use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
 use leat_host::{connections, interfaces};
 use leat_logic::handoff::{Process, ServerId};
@@ -126,6 +125,11 @@ impl Shared {
     /// Which of its node's processes this is, where others may take over its flows.
     pub(super) fn life(&self, cluster: &config::Cluster) -> Result<&Life, String> {
         self.life.get_or_init(|| Life::begin(cluster, LIVES_MAX)).as_ref().map_err(Clone::clone)
+    }
+
+    /// This process, where that matters to others.
+    pub(super) fn process(&self) -> Option<Process> {
+        self.life.get()?.as_ref().ok().map(Life::process)
     }
 
     /// Whether there was no way to some node at the last look.
@@ -294,8 +298,6 @@ pub(super) fn reach(node: &config::ClusterNode) -> Result<Reach, String> {
 pub(super) struct NodeGuard {
     steering: Mutex<steering::Node>,
     life: Life,
-    /// Of this process, and no other's.
-    number: u64,
     /// VIPs under which this server sends, if it does so for all.
     own_vips: Vec<SocketAddr>,
     leases: Mutex<Leases>,
@@ -357,7 +359,6 @@ impl NodeGuard {
         Ok(NodeGuard {
             steering: Mutex::new(steering),
             life,
-            number: process::random_number(),
             own_vips: if own_vips.len() == cluster.vip.len() { own_vips } else { Vec::new() },
             leases: Mutex::default(),
             is_heir: is_heir.into(),
@@ -371,7 +372,8 @@ impl NodeGuard {
         // What one that died has left in the kernel may go on sending, and what a server has that isn't leat does.
         let is_silenced =
             || steering::can_forget_dead() && self.own_vips.iter().all(|&vip| steering::forget_dead(vip).is_ok());
-        Process { number: self.number, is_only: !self.own_vips.is_empty() && self.life.is_only() && is_silenced() }
+        let process = self.life.process();
+        Process { is_only: !self.own_vips.is_empty() && process.is_only && is_silenced(), ..process }
     }
 
     /// Puts what a worker has of a home in the place of what it had. A home that it hears no more of and has nothing of is left out.

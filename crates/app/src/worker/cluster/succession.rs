@@ -7,10 +7,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use leat_host::process::random_number;
 use leat_host::reactor::Token;
 use leat_host::socket;
 use leat_host::steering::FlowKey;
-use leat_logic::handoff::{FlowId, Generation};
+use leat_logic::handoff::{FlowId, Generation, Process};
 use leat_logic::spread::WORKERS_MAX;
 use leat_logic::time::Instant;
 
@@ -29,6 +30,8 @@ const BIRTHS_WITHIN: Duration = Duration::from_millis(500);
 /// The number of a process that no other one of its node has, as long as it lives.
 pub(super) struct Life {
     number: u16,
+    /// Of this process, and of none before or after it.
+    process: u64,
     /// Processes that there may be at a time.
     most: u16,
     /// What the names of all begin with.
@@ -42,7 +45,7 @@ impl Life {
         let prefix = format!("leat-peer-{}-{}", cluster.name, shared::vip_name(cluster));
         for number in 0..most {
             match hold(&prefix, number) {
-                Ok(_holds) => return Ok(Life { number, most, prefix, _holds }),
+                Ok(_holds) => return Ok(Life { number, process: random_number(), most, prefix, _holds }),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(format!("this process can't be told from those before it: {error}")),
             }
@@ -53,6 +56,11 @@ impl Life {
     /// Whether no other process of its node lives. One that begins just now may not be seen yet, but sees this one.
     pub(super) fn is_only(&self) -> bool {
         (0..self.most).filter(|number| *number != self.number).all(|number| hold(&self.prefix, number).is_ok())
+    }
+
+    /// This process, as others are told of it.
+    pub(super) fn process(&self) -> Process {
+        Process { number: self.process, is_only: self.is_only() }
     }
 
     /// What a worker of this process is called by others.

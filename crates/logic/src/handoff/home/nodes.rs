@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use super::super::continuation::ACKNOWLEDGED_WITHIN;
 use super::super::effect::SessionId;
-use super::super::message::Process;
-use super::super::{Incarnation, ServerId};
+use super::super::{Incarnation, Process, ServerId};
 use super::{GiveError, Life};
 use crate::time::Instant;
 

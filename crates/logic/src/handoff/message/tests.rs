@@ -49,7 +49,7 @@ fn every_message() -> Vec<Message> {
         Message::Bequeath,
         Message::Followed { hears_passed: true },
         Message::Inherited,
-        Message::Present { load, workers: vec![0, 300] },
+        Message::Present { load, process: Process { number: u64::MAX, is_only: true }, workers: vec![0, 300] },
         Message::Known { flow, generation },
         Message::Probed { sequence: u32::MAX, is_sent: true },
         Message::Seen(vec![
