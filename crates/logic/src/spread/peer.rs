@@ -50,8 +50,8 @@ enum Phase {
     Leaving(ServerId),
     /// Frozen, and offered to that one.
     Offered(ServerId),
-    /// The same, and the link to it has ended: it lives there, or nowhere.
-    Lost(ServerId),
+    /// The same, and the link to its taker has ended: it lives there, or nowhere.
+    Lost,
     /// A socket is being made.
     Taking,
     /// That one has it. What comes of its packets goes there.
@@ -86,12 +86,12 @@ struct Session {
     is_bequeathed: bool,
 }
 
-/// A flow of which nobody knows whether it was taken.
+/// To whom a lost flow was offered.
 #[derive(Debug)]
 struct Lost {
-    flow: FlowId,
     taker: ServerId,
     process: u64,
+    /// When its giver gives it up.
     until: Instant,
 }
 
@@ -101,8 +101,8 @@ pub struct Peer {
     /// When each front was seen last, never while there is a link.
     absent: Vec<Instant>,
     flows: BTreeMap<FlowId, Flow>,
-    /// Those in the phase of that name, the oldest first.
-    lost: VecDeque<Lost>,
+    /// Those in the phase of that name.
+    lost: BTreeMap<FlowId, Lost>,
     load: Load,
     process: Process,
     /// This server's, as the others are told.
@@ -124,7 +124,7 @@ impl Peer {
             sessions: BTreeMap::new(),
             absent: vec![now; fronts],
             flows: BTreeMap::new(),
-            lost: VecDeque::new(),
+            lost: BTreeMap::new(),
             load: Load::default(),
             process: Process::default(),
             workers: Vec::new(),
@@ -192,7 +192,7 @@ impl Peer {
             match flow.phase {
                 // Nobody can tell whether it has been taken: two would speak if this one went on.
                 Phase::Offered(to) if to == peer => {
-                    flow.phase = Phase::Lost(peer);
+                    flow.phase = Phase::Lost;
                     lost.push(*id);
                 }
                 Phase::Away(to) if to == peer => there.push(*id),
@@ -203,9 +203,9 @@ impl Peer {
         for flow in lost {
             match process {
                 Some(process) => {
-                    self.lost.push_back(Lost { flow, taker: peer, process, until: now.after(LOST_PATIENCE) });
+                    self.lost.insert(flow, Lost { taker: peer, process, until: now.after(LOST_PATIENCE) });
                 }
-                None => self.give_up(flow),
+                None => self.give_up(flow, true),
             }
         }
         there.into_iter().for_each(|flow| self.forget(flow));
@@ -348,11 +348,8 @@ impl Peer {
         let silent = |session: &Session| now >= session.heard_at.after(SILENCE_MAX);
         let gone: Vec<_> = self.sessions.iter().filter(|(_, known)| silent(known)).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|session| self.end(now, session));
-        while self.lost.front().is_some_and(|lost| lost.until <= now) {
-            if let Some(Lost { flow, .. }) = self.lost.pop_front() {
-                self.give_up(flow);
-            }
-        }
+        let late = self.lost.iter().filter(|(_, lost)| lost.until <= now).map(|(flow, _)| *flow);
+        late.collect::<Vec<_>>().into_iter().for_each(|flow| self.give_up(flow, true));
         let present = self.present();
         let sessions: Vec<_> = self.sessions.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.send(session, present.clone()));
@@ -381,7 +378,7 @@ impl Peer {
     pub fn owned(&self) -> usize {
         let is_owned = |flow: &&Flow| match flow.phase {
             Phase::Away(_) => !flow.is_known,
-            Phase::Lost(_) => false,
+            Phase::Lost => false,
             Phase::Here | Phase::Leaving(_) | Phase::Offered(_) | Phase::Taking => true,
         };
         self.flows.values().filter(is_owned).count()
@@ -402,7 +399,7 @@ impl Peer {
     fn offered(&mut self, session: SessionId, peer: ServerId, key: (FlowId, Generation), image: Bytes) {
         let (flow, generation) = key;
         // So it was taken.
-        self.give_up(flow);
+        self.give_up(flow, true);
         let away = self.flows.get(&flow).map(|known| match known.phase {
             Phase::Away(holder) if known.generation < generation => Ok((known.generation, holder)),
             _ => Err(RefuseReason::Other),
@@ -444,34 +441,23 @@ impl Peer {
 
     /// A process of a node lives. What was lost on its way there lives with its taker if that's this one, and has died with it if that lives no more.
     fn heard_of(&mut self, peer: ServerId, process: Process) {
-        let mut settled = Vec::new();
-        self.lost.retain(|lost| {
-            let lives = lost.process == process.number;
+        let known = self.lost.iter().filter_map(|(flow, lost)| {
+            let may_live = lost.process == process.number;
             // Of a node's processes that live, no two have workers of the same number.
-            let is_known = lives || lost.taker == peer || process.is_only && lost.taker.server() == peer.server();
-            settled.extend(is_known.then_some((lost.flow, lives)));
-            !is_known
+            let is_known = may_live || lost.taker == peer || process.is_only && lost.taker.server() == peer.server();
+            is_known.then_some((*flow, may_live))
         });
-        for (flow, lives) in settled {
-            match lives {
-                true => self.give_up(flow),
-                false => self.cut(flow),
-            }
-        }
+        known.collect::<Vec<_>>().into_iter().for_each(|(flow, may_live)| self.give_up(flow, may_live));
     }
 
-    /// Nobody speaks for a lost flow here any more.
-    fn give_up(&mut self, flow: FlowId) {
-        if self.flows.get(&flow).is_some_and(|known| matches!(known.phase, Phase::Lost(_))) {
-            self.effects.push_back(Effect::CloseSilently { flow });
-            self.forget(flow);
-        }
-    }
-
-    /// A lost flow lives nowhere. Its client may have heard its taker, so it can't go on; to who has, what is said here is an old reset, and none.
-    fn cut(&mut self, flow: FlowId) {
-        if self.flows.get(&flow).is_some_and(|known| matches!(known.phase, Phase::Lost(_))) {
-            self.effects.push_back(Effect::Cut { flow, reason: CutReason::LostWithTaker });
+    /// Nobody speaks for a flow here any more if it was lost. Of one that lives nowhere its client is told: it can't go on here, as its taker may have been
+    /// heard; to who has heard that, what is said here is an old reset, and none.
+    fn give_up(&mut self, flow: FlowId, may_live: bool) {
+        if self.flows.get(&flow).is_some_and(|known| known.phase == Phase::Lost) {
+            self.effects.push_back(match may_live {
+                true => Effect::CloseSilently { flow },
+                false => Effect::Cut { flow, reason: CutReason::LostWithTaker },
+            });
             self.forget(flow);
         }
     }
@@ -487,6 +473,7 @@ impl Peer {
     /// Nothing of a flow is known here any more. Who has to do with it is told.
     fn forget(&mut self, id: FlowId) {
         let Some(flow) = self.flows.remove(&id) else { return };
+        self.lost.remove(&id);
         let ended = Message::Ended { flow: id, generation: flow.generation, is_cut: false };
         flow.givers.iter().for_each(|giver| self.tell(Some(*giver), ended.clone()));
         if flow.is_elsewhere() {
@@ -494,7 +481,7 @@ impl Peer {
                 self.sessions.iter().filter(|(_, known)| known.front.is_some()).map(|(id, _)| *id).collect();
             fronts.into_iter().for_each(|session| self.send(session, ended.clone()));
         }
-        if let Phase::Away(_) | Phase::Offered(_) | Phase::Lost(_) = flow.phase {
+        if let Phase::Away(_) | Phase::Offered(_) | Phase::Lost = flow.phase {
             self.effects.push_back(Effect::Unsteer { flow: id, generation: flow.generation });
         }
     }
@@ -588,7 +575,7 @@ impl Flow {
     /// Whether its giver and its taker still have to do with each other for it.
     fn is_on_its_way(&self) -> bool {
         match self.phase {
-            Phase::Here | Phase::Lost(_) => false,
+            Phase::Here | Phase::Lost => false,
             Phase::Leaving(_) | Phase::Offered(_) | Phase::Taking => true,
             Phase::Away(_) => !self.is_known,
         }
@@ -596,7 +583,6 @@ impl Flow {
 
     /// Whether it lives here, and its bucket's owner may be another.
     fn is_elsewhere(&self) -> bool {
-        self.ends.is_some()
-            && matches!(self.phase, Phase::Here | Phase::Leaving(_) | Phase::Offered(_) | Phase::Lost(_))
+        self.ends.is_some() && matches!(self.phase, Phase::Here | Phase::Leaving(_) | Phase::Offered(_) | Phase::Lost)
     }
 }
