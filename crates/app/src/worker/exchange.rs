@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use leat_host::reactor::PARTS_MAX;
 use leat_logic::admission::Refusal;
 use leat_logic::dispatch::ContentKey;
 use leat_logic::handoff::{RequestId, There};
@@ -241,9 +242,12 @@ impl<F> Exchange<F> {
         Some(whole)
     }
 
-    /// Whether its reply is a head and nothing else than a part of a file, of `max_bytes` at most.
-    pub(super) fn has_file_within(&self, max_bytes: u64) -> bool {
-        self.pieces.len() == 2 && matches!(&self.pieces[1], file @ Piece::File { .. } if file.len() <= max_bytes)
+    /// Whether all that is left of its reply, several pieces, can go out in one send of `bytes_max` at most; of files no more than `copied_max`.
+    pub(super) fn fits_one_send(&self, bytes_max: u64, copied_max: u64) -> bool {
+        let in_files = |piece: &Piece<F>| if let Piece::File { .. } = piece { piece.left() } else { 0 };
+        (2..=PARTS_MAX).contains(&self.pieces.len())
+            && self.pieces.iter().map(in_files).sum::<u64>() <= copied_max
+            && self.bytes_left() <= bytes_max
     }
 
     /// Bytes of its reply that the kernel hasn't taken: none before there is one, and `u64::MAX` while nobody can say.
@@ -302,12 +306,17 @@ impl<F> Exchange<F> {
 }
 
 impl<F> Piece<F> {
-    /// Bytes of it in memory that the kernel hasn't taken.
-    pub(super) fn unsent(&self) -> u64 {
+    /// What of it is in memory, and the kernel hasn't taken.
+    pub(super) fn unsent_bytes(&self) -> &[u8] {
         match self {
-            Piece::Bytes { bytes, done } => (bytes.len() - done) as u64,
-            Piece::File { .. } => 0,
+            Piece::Bytes { bytes, done } => &bytes[*done..],
+            Piece::File { .. } => &[],
         }
+    }
+
+    /// How many bytes that are.
+    pub(super) fn unsent(&self) -> u64 {
+        self.unsent_bytes().len() as u64
     }
 
     /// Bytes of it that the kernel hasn't taken, wherever they are.

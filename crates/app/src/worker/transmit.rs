@@ -25,7 +25,8 @@ const SHARED_TURN_BYTES_MAX: usize = 128 * 1024;
 const TURN_PIECES_MAX: usize = 16;
 /// The last bytes of a file wait until the file has been seen unchanged.
 const TAIL_BYTES: u64 = 4096;
-/// A part of a file up to this size is copied, and goes out with its head: that costs less than what sendfile(2) needs beside it. At 64 KiB it costs more.
+/// Parts of a file up to this size together are copied, and go out with their heads: that costs less than what sendfile(2) needs beside it. At 64 KiB it costs
+/// more.
 const COPIED_FILE_BYTES_MAX: u64 = 32 * 1024;
 /// A client slower than this has all but the tail acknowledged before the file is looked at for the last time: what lies in the kernel's
 /// queues is the file's own pages, which change with it.
@@ -143,10 +144,10 @@ impl<H: Host> Worker<H> {
             }
             let bytes_left = (bytes_max - *sent_bytes) as u64;
             // What has been read is sent, whatever others have used of the site's quota meanwhile.
-            let copied_max = if tail.is_some() { COPIED_FILE_BYTES_MAX } else { COPIED_FILE_BYTES_MAX.min(bytes_left) };
+            let once_max = if tail.is_some() { u64::MAX } else { bytes_left };
             let step = match piece {
-                Piece::Bytes { .. } if exchange.has_file_within(copied_max) => {
-                    self.send_short_file(token, payer, &mut tail)
+                Piece::Bytes { .. } if exchange.fits_one_send(once_max, COPIED_FILE_BYTES_MAX) => {
+                    self.send_all(token, payer, &mut tail)
                 }
                 Piece::Bytes { .. } => self.send_bytes(token, is_last),
                 Piece::File { .. } => self.send_file(token, payer, &mut tail, bytes_left),
@@ -213,41 +214,43 @@ impl<H: Host> Worker<H> {
         Step::Sent(Operation::Send, wanted, outcome)
     }
 
-    /// Sends a head and the part of a file that is all of its reply, as far as the socket takes them. `content`: that part, if it was read for this.
-    /// What is left then goes out as of any file.
-    fn send_short_file(&mut self, token: Token, payer: Option<Payer>, content: &mut Option<Bytes>) -> Step {
+    /// Sends all that is left of a reply, with what it has of a file copied. `content`: the first part of that, if it was read for this.
+    fn send_all(&mut self, token: Token, payer: Option<Payer>, content: &mut Option<Bytes>) -> Step {
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return Step::Stop(Turn::Waiting) };
-        let pieces = exchange.pieces.make_contiguous();
-        let [Piece::Bytes { bytes: head, done }, Piece::File { file, offset, end }] = pieces else { return Step::Next };
-        let len = *end - *offset;
-        let read = match content.take() {
-            Some(bytes) => Outcome::Ready(Ok(bytes)),
-            None => self.storage.read(ticket_of(token), payer, file, *offset, len as usize),
-        };
-        let content = match read {
-            Outcome::Ready(Ok(content)) if content.len() as u64 == len => content,
-            Outcome::Ready(_) => return Step::Stop(Turn::Broken),
-            Outcome::Pending => return Step::Stop(Turn::Waiting),
-        };
-        // After the copying, so that it's true of the copy.
-        if !self.storage.unchanged(file) {
+        let mut operation = Operation::Send;
+        for piece in &mut exchange.pieces {
+            let Piece::File { file, offset, end } = &*piece else { continue };
+            let len = *end - *offset;
+            let read = match content.take() {
+                Some(bytes) => Outcome::Ready(Ok(bytes)),
+                None => self.storage.read(ticket_of(token), payer, file, *offset, len as usize),
+            };
+            *piece = match read {
+                Outcome::Ready(Ok(bytes)) if bytes.len() as u64 == len => Piece::Bytes { bytes, done: 0 },
+                Outcome::Ready(_) => return Step::Stop(Turn::Broken),
+                Outcome::Pending => return Step::Stop(Turn::Waiting),
+            };
+            operation = Operation::SendFile;
+        }
+        // After the copying, so that it's true of the copies.
+        if exchange.unchecked.take().is_some_and(|file| !self.storage.unchanged(&file)) {
             self.metrics.torn_replies.increment();
             return Step::Stop(Turn::Broken);
         }
-        let head = &head[*done..];
-        let outcome = self.reactor.send_parts_now(connection.socket, &[IoSlice::new(head), IoSlice::new(&content)]);
-        let wanted = head.len() + content.len();
-        if let SendNow::Sent(count) = outcome {
-            let of_head = count.min(head.len());
-            *done += of_head;
-            *offset += (count - of_head) as u64;
-            if count == wanted {
-                exchange.pieces.clear();
-                exchange.unchecked = None;
+        let parts: Vec<_> = exchange.pieces.iter().map(|piece| IoSlice::new(piece.unsent_bytes())).collect();
+        let wanted = parts.iter().map(|part| part.len()).sum();
+        let outcome = self.reactor.send_parts_now(connection.socket, &parts);
+        let mut sent = if let SendNow::Sent(count) = outcome { count } else { 0 };
+        while let Some(Piece::Bytes { bytes, done }) = exchange.pieces.front_mut() {
+            let count = sent.min(bytes.len() - *done);
+            (*done, sent) = (*done + count, sent - count);
+            if *done < bytes.len() {
+                break;
             }
+            exchange.pieces.pop_front();
         }
-        Step::Sent(Operation::SendFile, wanted, outcome)
+        Step::Sent(operation, wanted, outcome)
     }
 
     /// Sends of a file what the socket takes, `bytes_max` at most, once that is in memory. `tail`: the end of the reply, if that was read for it.

@@ -213,6 +213,33 @@ fn short_ranges_of_a_large_file_arrive_whole(reactor: Reactor) {
     }
 }
 
+/// The same of parts of one reply: those that are short altogether go out in one send.
+fn short_parts_of_a_large_file_arrive_whole(reactor: Reactor) {
+    const LARGE: usize = 3_000_000;
+    let (site, _) = site();
+    let content = noise(LARGE, 11);
+    site.write("large.bin", &content);
+    let server = Server::of(reactor, site.path());
+    let mut client = server.connect();
+    let ask = |&(count, len): &(usize, usize)| {
+        let range = |n: usize| format!("{}-{}", n * 100_000, n * 100_000 + len - 1);
+        let ranges = (0..count).map(range).collect::<Vec<_>>().join(",");
+        format!("GET /large.bin HTTP/1.1\r\nHost: localhost\r\nRange: bytes={ranges}\r\n\r\n")
+    };
+    let asked = [(2, 1), (3, 1_000), (16, 2_048), (16, 2_049), (2, 16_384), (4, 40_000)];
+    let asked: Vec<_> = asked.iter().cycle().take(120).collect();
+    client.send(asked.iter().copied().map(ask).collect::<String>());
+    for &(count, len) in asked {
+        let parts = parts(&client.reply());
+        assert_eq!(parts.len(), count);
+        for (n, (span, part)) in parts.iter().enumerate() {
+            let from = n * 100_000;
+            assert_eq!(*span, format!("bytes {from}-{}/{LARGE}", from + len - 1));
+            assert!(part[..] == content[from..from + len], "part {n} of {count}, {len} bytes each");
+        }
+    }
+}
+
 fn curl_resumes_a_download(reactor: Reactor) {
     let (site, content) = site();
     let server = Server::of(reactor, site.path());
@@ -233,5 +260,6 @@ on_both_reactors!(
     abuse_costs_no_more_than_the_file,
     a_large_file_in_ranges_adds_up,
     short_ranges_of_a_large_file_arrive_whole,
+    short_parts_of_a_large_file_arrive_whole,
     curl_resumes_a_download,
 );
