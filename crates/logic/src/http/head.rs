@@ -297,11 +297,12 @@ struct Facts<'i> {
     is_unusual: bool,
 }
 
-/// The options of `Connection` that mean something here (RFC 9112 section 9.3).
+/// The options of `Connection` that mean something here (RFC 9112 section 9.3, RFC 9110 section 7.8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectionOptions {
     pub(super) close: bool,
     pub(super) keep_alive: bool,
+    pub(super) upgrade: bool,
 }
 
 impl ConnectionOptions {
@@ -313,6 +314,7 @@ impl ConnectionOptions {
         for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
         }
     }
 }

@@ -525,13 +525,14 @@ impl<H: Host> Worker<H> {
         let is_last = self.ends_after_reply(token);
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return Framing::Dropped };
-        let version = Request::read_again(&exchange.head).map_or(Version::Http10, |request| request.version);
+        let understands_chunks =
+            || Request::read_again(&exchange.head).is_some_and(|request| request.version == Version::Http11);
         let framing = match length {
             // RFC 9110 section 15.3.6: nothing follows this one, and it says so.
             _ if status == Status::RESET_CONTENT => Framing::Dropped,
             _ if exchange.method == Method::Head || status.has_no_content() => Framing::Dropped,
             Some(_) => Framing::Plain,
-            None if version == Version::Http11 => Framing::Chunked,
+            None if understands_chunks() => Framing::Chunked,
             None => Framing::Plain,
         };
         let ends_by_close = framing == Framing::Plain && length.is_none();

@@ -19,10 +19,25 @@ pub use upstreams::{Reuse, UpstreamLimits, Upstreams};
 const HOP_BY_HOP: [&[u8]; 7] =
     [b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"];
 
-/// Whether a field goes no further than the next server: a known one, or one that a `Connection` among `connections` names.
-fn is_hop_by_hop<'n>(name: &[u8], mut connections: impl Iterator<Item = &'n [u8]>) -> bool {
-    HOP_BY_HOP.iter().any(|known| name.eq_ignore_ascii_case(known))
-        || connections.any(|options| {
-            options.split(|&byte| byte == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(name))
-        })
+/// The fields of one message that go no further than the next server.
+struct HopByHop<'m> {
+    /// By its `Connection` fields.
+    named: Vec<&'m [u8]>,
+}
+
+impl<'m> HopByHop<'m> {
+    /// `connections`: what these fields say.
+    fn of(connections: impl Iterator<Item = &'m [u8]>) -> HopByHop<'m> {
+        let named = connections.flat_map(options).filter(|option| !option.is_empty());
+        HopByHop { named: named.collect() }
+    }
+
+    fn has(&self, name: &[u8]) -> bool {
+        HOP_BY_HOP.iter().chain(&self.named).any(|known| name.eq_ignore_ascii_case(known))
+    }
+}
+
+/// What a field lists.
+fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }

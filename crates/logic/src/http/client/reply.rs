@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::super::body::{BodyDecoder, BodyLength, BodyState, BodyStep};
 use super::super::head::is;
 use super::super::{EntityTag, Limits, Method, Status, scan};
-use super::is_hop_by_hop;
+use super::HopByHop;
 use super::request::Rest;
 
 /// Bytes of a reply's head.
@@ -380,11 +380,12 @@ impl Fields {
             all.push((line.name, line.value));
             at += line.len;
         }
-        let connections = || all.iter().filter(|(name, _)| is(name, b"connection")).map(|&(_, value)| value);
+        let connections = all.iter().filter(|(name, _)| is(name, b"connection")).map(|&(_, value)| value);
+        let hop_by_hop = HopByHop::of(connections);
         for &(name, value) in &all {
             // Date and Server are said here anew; who said them first doesn't matter to the client.
             let is_own = is(name, b"content-length") || is(name, b"date") || is(name, b"server");
-            if !is_own && !is_hop_by_hop(name, connections()) {
+            if !is_own && !hop_by_hop.has(name) {
                 [name, b": ", value, b"\r\n"].iter().for_each(|part| fields.lines.extend_from_slice(part));
             }
         }

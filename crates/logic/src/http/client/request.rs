@@ -7,7 +7,7 @@ use super::super::forwarded::scheme;
 use super::super::request::{Request, Version};
 use super::super::target::without_dots;
 use super::super::{Method, TargetForm, as_uri, encode_path, rest_as_sent};
-use super::is_hop_by_hop;
+use super::{HopByHop, options};
 
 /// What the next server is told of where a request came from.
 #[derive(Clone, Copy, Debug)]
@@ -58,15 +58,11 @@ pub fn is_repeatable(method: Method, has_content: bool) -> bool {
 /// would follow that nobody here sees.
 #[must_use]
 pub fn asks_for_websocket(request: &Request<'_>) -> bool {
-    let lists = |name: &[u8], option: &[u8]| {
-        let mut options = request.headers.all(name).flat_map(|value| value.split(|&byte| byte == b','));
-        options.any(|listed| listed.trim_ascii().eq_ignore_ascii_case(option))
-    };
     request.method == Method::Get
         && request.version == Version::Http11
         && request.body == BodyLength::None
-        && lists(b"upgrade", b"websocket")
-        && lists(b"connection", b"upgrade")
+        && request.connection.upgrade
+        && request.headers.all(b"upgrade").flat_map(options).any(|option| option.eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Writes the head of `request` for the next server. The content is to follow in the same framing: chunked, or of the same length.
@@ -92,12 +88,13 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
     let named = request.host.filter(|host| !host.is_empty()).map(|host| [host, port.as_bytes()]);
     let host = named.unwrap_or([forward.default_host.unwrap_or_default().as_bytes(), b""]);
     put(out, &[b" HTTP/1.1\r\nHost: ", host[0], host[1], b"\r\n"]);
+    let hop_by_hop = HopByHop::of(request.headers.all(b"connection"));
     for (name, value) in request.headers.iter() {
         let is_in = |fields: &[&[u8]]| fields.iter().any(|known| looks_like(name, known));
         let is_replaced = is_in(&REPLACED)
             || forward.teller != Teller::Cluster && is_in(&TOLD)
             || forward.rest.is_some() && is_in(&CONDITIONS);
-        if !is_replaced && !is_hop_by_hop(name, request.headers.all(b"connection")) {
+        if !is_replaced && !hop_by_hop.has(name) {
             put(out, &[name, b": ", value, b"\r\n"]);
         }
     }
