@@ -77,7 +77,7 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
     fs::write(folder.path("site/small"), &small).expect("a file to serve");
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
     up(&lab, &folder, "");
-    let socket = |front: &str| folder.path(&format!("leat.sock.{front}"));
+    let socket = |front: &str| control_of(&folder, front);
     let passed_on = || lab.total(NODES, "leat_packets_passed_on_total");
     for front in ["front1", "front2"] {
         assert!(tell(&socket(front), &["ctl", "drain", "n3"]).contains("n3 is given nothing new"));
@@ -188,7 +188,7 @@ fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
     let big = content("big", 8 << 20);
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
     up(&lab, &folder, BY_CONTENT);
-    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
+    let socket = |host: &str| control_of(&folder, host);
     NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
     let total = |name| lab.total(NODES, name);
 
@@ -252,6 +252,23 @@ fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
     assert!(left > 10 && left + 4 >= at_n3.min(60), "{left} are left, {at_n3} were at n3");
 }
 
+/// Nodes that choose by content, linked with each other, and the names of a dozen files of theirs.
+fn with_small_files(name: &str) -> (Lab, Folder, Vec<String>) {
+    let (lab, folder) = (Lab::new(), Folder::new(name));
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        fs::write(folder.path(&format!("site/{name}")), content(name, 1_000)).expect("a file to serve");
+    }
+    up(&lab, &folder, BY_CONTENT);
+    NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&control_of(&folder, node))));
+    (lab, folder, names)
+}
+
+/// A host's control socket.
+fn control_of(folder: &Folder, host: &str) -> String {
+    folder.path(&format!("leat.sock.{host}"))
+}
+
 /// What becomes of connections of one request each, until `is_over`: replies, and those that hear nothing for a while.
 fn ask_until(is_over: &AtomicBool, names: &[String]) -> (usize, usize) {
     let (mut answered, mut left_alone) = (0, 0);
@@ -279,14 +296,7 @@ fn a_node_that_is_stopped_while_others_hand_on_to_it_leaves_nobody_without_an_an
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(), Folder::new("spreadstop"));
-    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
-    for name in &names {
-        fs::write(folder.path(&format!("site/{name}")), content(name, 1_000)).expect("a file to serve");
-    }
-    up(&lab, &folder, BY_CONTENT);
-    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
-    NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
+    let (lab, _folder, names) = with_small_files("spreadstop");
     for node in ["n2", "n3"] {
         let is_over = AtomicBool::new(false);
         let (answered, left_alone) = std::thread::scope(|scope| {
@@ -310,14 +320,7 @@ fn who_is_on_the_way_to_a_node_that_dies_hears_so() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(), Folder::new("spreadlost"));
-    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
-    for name in &names {
-        fs::write(folder.path(&format!("site/{name}")), content(name, 1_000)).expect("a file to serve");
-    }
-    up(&lab, &folder, BY_CONTENT);
-    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
-    NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
+    let (lab, folder, names) = with_small_files("spreadlost");
     // It takes nothing and refuses nothing.
     lab.stop("n2");
     let mut clients = lab.at("client1", || {
@@ -329,7 +332,7 @@ fn who_is_on_the_way_to_a_node_that_dies_hears_so() {
         names.iter().cycle().take(60).map(asked).collect::<Vec<_>>()
     });
     let others = ["n1", "n3"];
-    within("the others give it up", || others.iter().all(|node| !knows_all(&socket(node))));
+    within("the others give it up", || others.iter().all(|node| !knows_all(&control_of(&folder, node))));
     lab.tell_supervisor("n2", "-CONT");
     lab.kill_engine("n2");
     let is_reset = |stream: &mut TcpStream| match read_reply(stream, &mut Vec::new()) {
@@ -356,7 +359,7 @@ fn nodes_that_choose_by_content_serve_only_what_they_are_said_to() {
     }
     let of_nodes = ["paths = '/a/*'", "paths = '/b/*'", "paths = '/b/*'"];
     up_with(&lab, &folder, BY_CONTENT, of_nodes);
-    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
+    let socket = |host: &str| control_of(&folder, host);
     NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
     let [hits, misses] =
         ["leat_cache_hits_total", "leat_cache_misses_total"].map(|name| NODES.map(|node| (node, 9180, name)));
@@ -403,7 +406,7 @@ fn fronts_and_nodes_take_up_a_node_that_a_reload_adds_or_removes() {
     let without = format!("{}{}", &whole[..third], &whole[whole.find("[[site]]").expect("it's there")..]);
     let others = ["front1", "front2", "n1", "n2"];
     let all_say = |what: &str| {
-        let say = |host: &&str| tell(&folder.path(&format!("leat.sock.{host}")), &["ctl", "nodes"]).contains(what);
+        let say = |host: &&str| tell(&control_of(&folder, host), &["ctl", "nodes"]).contains(what);
         within(what, || others.iter().all(&say));
     };
     all_say("  n3  may be chosen");
@@ -443,7 +446,7 @@ fn upgrades_cut_nothing(name: &str, settings: &str) {
     let big = content("big", 8 << 20);
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
     up(&lab, &folder, settings);
-    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
+    let socket = |host: &str| control_of(&folder, host);
     let all_linked = || NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
     if chooses {
         all_linked();
