@@ -186,6 +186,9 @@ impl<H: Host> Worker<H> {
 
     /// Sends of bytes that lie here what the socket takes. The last of a reply whose file may have changed wait until that is known.
     fn send_bytes(&mut self, token: Token, is_last: bool) -> Step {
+        if is_last && let Some(turn) = self.check(token) {
+            return Step::Stop(turn);
+        }
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return Step::Stop(Turn::Waiting) };
         let Some(Piece::Bytes { bytes, done }) = exchange.pieces.front_mut() else { return Step::Next };
@@ -193,25 +196,32 @@ impl<H: Host> Worker<H> {
             exchange.pieces.pop_front();
             return Step::Next;
         }
-        if is_last && let Some(file) = &exchange.unchecked {
-            let slow = exchange.blocked_since.is_some_and(|since| self.now.since(since) > SLOW_CLIENT);
-            if slow && self.reactor.unacknowledged_bytes(connection.socket) > 0 {
-                self.sweep_at = self.sweep_at.min(self.now.after(super::timeouts::ACKNOWLEDGED_CHECK));
-                exchange.awaits_acknowledgement = true;
-                return Step::Stop(Turn::Waiting);
-            }
-            if !self.storage.unchanged(file) {
-                self.metrics.torn_replies.increment();
-                return Step::Stop(Turn::Broken);
-            }
-            exchange.unchecked = None;
-        }
         let wanted = bytes.len() - *done;
         let outcome = self.reactor.send_now(connection.socket, &bytes[*done..], !is_last);
         if let SendNow::Sent(count) = outcome {
             *done += count;
         }
         Step::Sent(Operation::Send, wanted, outcome)
+    }
+
+    /// Looks whether the file of a reply is still as it was opened, now that all that's left to be sent has been copied. How the turn ends if that can't be
+    /// said yet, or it isn't.
+    fn check(&mut self, token: Token) -> Option<Turn> {
+        let connection = &mut self.connections[token];
+        let exchange = connection.exchange.as_mut()?;
+        let file = exchange.unchecked.as_ref()?;
+        let slow = exchange.blocked_since.is_some_and(|since| self.now.since(since) > SLOW_CLIENT);
+        if slow && self.reactor.unacknowledged_bytes(connection.socket) > 0 {
+            self.sweep_at = self.sweep_at.min(self.now.after(super::timeouts::ACKNOWLEDGED_CHECK));
+            exchange.awaits_acknowledgement = true;
+            return Some(Turn::Waiting);
+        }
+        if !self.storage.unchanged(file) {
+            self.metrics.torn_replies.increment();
+            return Some(Turn::Broken);
+        }
+        exchange.unchecked = None;
+        None
     }
 
     /// Sends all that is left of a reply, with what it has of a file copied. `content`: the first part of that, if it was read for this.
@@ -233,11 +243,11 @@ impl<H: Host> Worker<H> {
             };
             operation = Operation::SendFile;
         }
-        // After the copying, so that it's true of the copies.
-        if exchange.unchecked.take().is_some_and(|file| !self.storage.unchanged(&file)) {
-            self.metrics.torn_replies.increment();
-            return Step::Stop(Turn::Broken);
+        if let Some(turn) = self.check(token) {
+            return Step::Stop(turn);
         }
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return Step::Stop(Turn::Waiting) };
         let parts: Vec<_> = exchange.pieces.iter().map(|piece| IoSlice::new(piece.unsent_bytes())).collect();
         let wanted = parts.iter().map(|part| part.len()).sum();
         let outcome = self.reactor.send_parts_now(connection.socket, &parts);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::on_both_reactors;
 use crate::support::directory::noise;
@@ -223,6 +224,36 @@ fn deleted_during_a_download(reactor: Reactor) {
     eventually("the file is gone", || (server.get("/large.bin").status == 404).then_some(()));
 }
 
+/// What is left of this reply is short, and may go out only once the client has all that was sent of the file itself.
+fn scribbled_on_while_a_slow_client_has_yet_to_get_the_first_of_two_ranges(reactor: Reactor) {
+    const FIRST: usize = 8 << 20;
+    let site = Directory::new();
+    let server = Server::of(reactor, site.path());
+    let old = noise(LARGE, 1);
+    site.write(NAME, &old);
+    let path = format!("/{NAME}");
+    eventually("the file has a tag", || server.get(&path).field("etag").map(str::to_owned));
+    let mut client = server.connect();
+    // What it hasn't read waits at the server, mostly: over loopback its own kernel would have the file's pages, too.
+    rustix::net::sockopt::set_socket_recv_buffer_size(client.stream(), 32 << 10).unwrap();
+    let second = 16 << 20;
+    let ranges = format!("0-{},{second}-{}", FIRST - 1, second + 1999);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nRange: bytes={ranges}\r\n\r\n"));
+    let head = client.reply_head().unwrap();
+    assert_eq!(head.status, 206);
+    let length: usize = head.must("content-length").parse().unwrap();
+    let mut body = client.read_content(64 << 10).unwrap();
+    // So long the server waits for who isn't slow.
+    std::thread::sleep(Duration::from_millis(150));
+    body.extend(client.read_content(FIRST - (160 << 10) - body.len()).unwrap());
+    // And now it has sent all that it will.
+    std::thread::sleep(Duration::from_millis(150));
+    scribble(&site, FIRST - (24 << 10), 10_000, 5);
+    body.extend(client.read_content(length - body.len()).unwrap_or_default());
+    let has = |part: &[u8]| body.windows(part.len()).any(|window| window == part);
+    assert!(body.len() < length || has(&old[FIRST - (32 << 10)..FIRST]), "a whole reply of neither content");
+}
+
 fn a_rewritten_small_file_is_sent_at_once(reactor: Reactor) {
     let site = Directory::with(&[("a.txt", b"version 0000"), ("index.html", b"version 0000")]);
     let server = Server::of(reactor, site.path());
@@ -357,6 +388,7 @@ on_both_reactors!(
     emptied_and_written_anew_during_a_download,
     replaced_during_a_download,
     deleted_during_a_download,
+    scribbled_on_while_a_slow_client_has_yet_to_get_the_first_of_two_ranges,
     a_rewritten_small_file_is_sent_at_once,
     new_deleted_and_renamed_files_are_noticed_at_once,
     a_renamed_parent_directory_is_noticed_at_once,
