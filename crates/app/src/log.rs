@@ -86,6 +86,25 @@ fn write_all() {
     }
 }
 
+/// What may be logged of one thing that clients can bring about as often as they like: so much in a second.
+#[derive(Debug, Default)]
+pub struct Ration {
+    second: i64,
+    used: u32,
+}
+
+impl Ration {
+    /// Whether this is one of the first `most` of its second.
+    pub fn take(&mut self, second: i64, most: u32) -> bool {
+        if self.second != second {
+            (self.second, self.used) = (second, 0);
+        }
+        let is_left = self.used < most;
+        self.used += u32::from(is_left);
+        is_left
+    }
+}
+
 /// Puts a configuration's `[log]` in force for the whole process.
 pub fn configure(log: &Log) {
     let format = if log.format == LogFormat::Json { JSON } else { 0 };
@@ -139,4 +158,16 @@ fn format_line(level: &str, message: &dyn Display) -> String {
 fn write_now(line: &str) {
     // Nobody is left to tell when standard error is gone.
     let _ = io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ration_is_for_a_second() {
+        let mut ration = Ration::default();
+        let taken: Vec<bool> = [0, 0, 0, 1, 1, 1, 0].into_iter().map(|second| ration.take(second, 2)).collect();
+        assert_eq!(taken, [true, true, false, true, true, false, true]);
+    }
 }

@@ -235,8 +235,7 @@ impl<H: Host> Worker<H> {
         }
         // Said once: it is tried again whenever a connection has closed, and each second.
         self.metrics.accept_failures.increment();
-        if self.accept_error_second != self.second {
-            self.accept_error_second = self.second;
+        if self.rations.accepting.take(self.second, 1) {
             log::warning(format_args!(
                 "can't accept a connection: {error}; raise the limit on open files (ulimit -n), or lower limits.connections"
             ));

@@ -87,8 +87,7 @@ impl<H: Host> Worker<H> {
     /// Says and counts that a balancer hasn't told who its client is; once in a second.
     pub(super) fn refuse_header(&mut self, peer: Option<SocketAddr>, error: proxy_header::BadHeader) {
         self.metrics.headers_refused.increment();
-        if self.accept_error_second != self.second {
-            self.accept_error_second = self.second;
+        if self.rations.proxy_headers.take(self.second, 1) {
             let peer = peer.map_or_else(|| "a balancer".to_owned(), |peer| IpAddr::to_string(&peer.ip()));
             crate::log::warning(format_args!(
                 "a connection from {peer} is cut: {error}; have it send the PROXY protocol, or take it out of `from` in [proxy_protocol]"

@@ -126,14 +126,14 @@ impl<H: Host> Worker<H> {
             Task::Stage(stage) => stage,
             Task::Handoffs => return self.take_turns(leaf),
             Task::Relay => {
-                self.early_end.ran(UNKNOWN_SITE);
+                self.handlers.early_end.ran(UNKNOWN_SITE);
                 self.run_relay(event.token);
                 let cost = self.meter.charge(leaf);
                 self.tree.charge(leaf, cost);
                 return cost;
             }
             Task::Accept | Task::Program => {
-                self.early_end.ran(UNKNOWN_SITE);
+                self.handlers.early_end.ran(UNKNOWN_SITE);
                 let is_admin = leaf == self.leaves[ADMIN_SITE as usize][0];
                 self.count_wait(if is_admin { ADMIN_SITE } else { UNKNOWN_SITE }, Stage::Receive, event.queued_us);
                 let cost = self.accept(event.token, leaf);
@@ -165,7 +165,7 @@ impl<H: Host> Worker<H> {
             self.count_wait(site_before, stage, event.queued_us);
             return self.charge_event(leaf, token, stage, site_before, sent_bytes);
         }
-        self.early_end.ran(site_before);
+        self.handlers.early_end.ran(site_before);
         let cost = self.meter.charge(leaf);
         self.tree.charge(leaf, cost);
         cost
@@ -200,7 +200,7 @@ impl<H: Host> Worker<H> {
     fn charge_event(&mut self, leaf: LeafId, token: Token, stage: Stage, site_before: u32, sent_bytes: u64) -> Cost {
         let connection = &mut self.connections[token];
         let site = connection.site;
-        self.early_end.ran(site);
+        self.handlers.early_end.ran(site);
         let payer = if site == site_before { leaf } else { self.leaves[site as usize][stage as usize] };
         let cost = self.meter.charge(payer);
         let mut refused = None;

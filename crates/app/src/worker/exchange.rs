@@ -72,7 +72,7 @@ pub(super) struct Exchange<F> {
     /// Bytes of the piece's file up to here are in memory.
     pub(super) resident_end: u64,
     /// What the client hadn't acknowledged when it last made no progress; a stalled client makes none twice.
-    pub(super) unacknowledged_bytes: usize,
+    unacknowledged_bytes: Option<usize>,
     /// When the reply first had to wait for the client.
     pub(super) blocked_since: Option<Instant>,
     /// The handler at work on it.
@@ -197,7 +197,7 @@ impl<F> Exchange<F> {
             pieces: VecDeque::new(),
             unchecked: None,
             resident_end: 0,
-            unacknowledged_bytes: usize::MAX,
+            unacknowledged_bytes: None,
             blocked_since: None,
             run: None,
             first: First::Admit,
@@ -287,7 +287,7 @@ impl<F> Exchange<F> {
         self.pieces.clear();
         self.unchecked = None;
         self.resident_end = 0;
-        self.unacknowledged_bytes = usize::MAX;
+        self.unacknowledged_bytes = None;
         self.blocked_since = None;
         self.run = None;
         self.first = First::Admit;
@@ -302,6 +302,14 @@ impl<F> Exchange<F> {
         self.is_check = false;
         self.drawn = 0;
         self.resource = None;
+    }
+
+    /// Told what the client hasn't acknowledged by now, whether that's less than the last time: all may be with the kernel, and the client still reading it.
+    pub(super) fn has_been_read_of(&mut self, unacknowledged_bytes: usize) -> bool {
+        match self.unacknowledged_bytes.replace(unacknowledged_bytes) {
+            Some(before) => unacknowledged_bytes < before,
+            None => unacknowledged_bytes > 0,
+        }
     }
 }
 

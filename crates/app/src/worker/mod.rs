@@ -56,6 +56,7 @@ use leat_logic::time::{Instant, UnixTime};
 
 use crate::config::Config;
 use crate::ctl::Desk;
+use crate::log::Ration;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
 use crate::names::Names;
 use accept::{ListenerState, UnknownBranch};
@@ -69,7 +70,7 @@ use entitlement::PlanWeights;
 use event::{Event, Stage, Task};
 use exchange::Exchange;
 use gate::Gate;
-use handler::Handler;
+use handler::Handlers;
 use handover::Departures;
 use late::Late;
 use meter::Meter;
@@ -204,6 +205,21 @@ pub struct Holdings {
     pub has_ended: bool,
 }
 
+/// What is said in a second of what goes wrong.
+#[derive(Default)]
+struct Rations {
+    /// Connections that can't be accepted.
+    accepting: Ration,
+    /// Connections of which a balancer hasn't said whose they are.
+    proxy_headers: Ration,
+    /// Programs that can't be started.
+    program_starts: Ration,
+    /// Files that can't be read.
+    files: Ration,
+    /// Connections to other servers for which there is no descriptor.
+    descriptors: Ration,
+}
+
 /// See the module.
 pub struct Worker<H: Host> {
     host: H,
@@ -231,7 +247,6 @@ pub struct Worker<H: Host> {
     is_shared: bool,
     /// One of them used clearly less than its share: turns are shorter still.
     is_prompt: bool,
-    early_end: handler::EarlyEnd,
     /// Who has computed last of all in the last turn, and pays for the next.
     ended_turn: Option<LeafId>,
     /// By site number.
@@ -260,20 +275,11 @@ pub struct Worker<H: Host> {
     shared: Arc<ClusterShared>,
     under_way: cluster::UnderWay,
     programs: Programs<H::Programs>,
-    /// Those that have programs, until the last has ended.
-    handlers: Vec<Rc<Handler>>,
-    /// For requests that are given to peers.
-    peers: Option<Rc<Handler>>,
-    /// What has become of those.
-    passed: Vec<handler::Passed>,
+    handlers: Handlers,
     /// The sites of the configuration in force.
     current: Vec<u32>,
     /// Those with handlers that others have taken the places of: requests in hand have them still.
     former_sites: Vec<Weak<Site>>,
-    /// The index of the next pipe's token.
-    next_pipe: u32,
-    /// Pipes that the reactor may still look at.
-    closing_pipes: Vec<handler::ErrorPipe>,
     #[allow(
         clippy::vec_box,
         reason = "a connection holds its exchange by a pointer, so that an idle one costs 8 bytes"
@@ -307,13 +313,7 @@ pub struct Worker<H: Host> {
     boundary: u64,
     /// Room for a path that has to be decoded.
     path: Vec<u8>,
-    /// The second in which a failure was last logged.
-    accept_error_second: i64,
-    /// In which second a program last couldn't be started, and how many of them since it began.
-    start_errors: (i64, u32),
-    storage_error_second: i64,
-    /// In which it was last said that there is no descriptor for a connection to another server.
-    starved_second: i64,
+    rations: Rations,
     completions: Vec<Completion>,
     storage_events: Vec<StorageEvent<File<H>>>,
 }
@@ -347,7 +347,6 @@ impl<H: Host> Worker<H> {
             names,
             is_shared: false,
             is_prompt: false,
-            early_end: handler::EarlyEnd::default(),
             ended_turn: None,
             gates: Vec::new(),
             watched_gates: Vec::new(),
@@ -366,13 +365,9 @@ impl<H: Host> Worker<H> {
             shared,
             under_way: cluster::UnderWay::default(),
             programs: Programs::new(programs),
-            handlers: Vec::new(),
-            peers: None,
-            passed: Vec::new(),
+            handlers: Handlers::default(),
             current: Vec::new(),
             former_sites: Vec::new(),
-            next_pipe: 0,
-            closing_pipes: Vec::new(),
             spare: Vec::new(),
             cache: Cache::new(settings::cache_limits(&config), seed),
             ready: ReadyReplies::new(),
@@ -391,10 +386,7 @@ impl<H: Host> Worker<H> {
             drain: None,
             retiring: None,
             path: Vec::new(),
-            accept_error_second: i64::MIN,
-            start_errors: (i64::MIN, 0),
-            storage_error_second: i64::MIN,
-            starved_second: i64::MIN,
+            rations: Rations::default(),
             sweep_at: now,
             flush_at: Instant::NEVER,
             second: wall.seconds,

@@ -365,8 +365,7 @@ impl<H: Host> Worker<H> {
 
     fn log_storage_failure(&mut self, cause: &dyn std::fmt::Display) {
         // Once a second at most: a broken disk breaks many requests.
-        if self.storage_error_second != self.second {
-            self.storage_error_second = self.second;
+        if self.rations.files.take(self.second, 1) {
             crate::log::warning(format_args!("a file can't be served: {cause}"));
         }
     }

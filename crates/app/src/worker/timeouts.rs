@@ -145,17 +145,11 @@ impl<H: Host> Worker<H> {
         if self.now < due {
             return due.min(acknowledged_check);
         }
-        if let Some(exchange) = connection.exchange.as_mut() {
-            // Everything may be with the kernel, and the client still reading it: less unacknowledged than before is progress.
-            let unacknowledged = self.reactor.unacknowledged_bytes(connection.socket);
-            let progress = unacknowledged < exchange.unacknowledged_bytes
-                && exchange.unacknowledged_bytes != usize::MAX
-                || exchange.unacknowledged_bytes == usize::MAX && unacknowledged > 0;
-            exchange.unacknowledged_bytes = unacknowledged;
-            if progress {
-                connection.http.handle_transmit_progress(self.now);
-                return connection.http.poll_timeout(limits).min(acknowledged_check);
-            }
+        if let Some(exchange) = connection.exchange.as_mut()
+            && exchange.has_been_read_of(self.reactor.unacknowledged_bytes(connection.socket))
+        {
+            connection.http.handle_transmit_progress(self.now);
+            return connection.http.poll_timeout(limits).min(acknowledged_check);
         }
         match connection.http.handle_timeout(self.now, limits) {
             None => return due,

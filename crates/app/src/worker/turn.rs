@@ -77,7 +77,7 @@ impl<H: Host> Worker<H> {
         if self.now >= self.programs.look_at {
             self.look_at_programs();
         }
-        if !self.passed.is_empty() {
+        if !self.handlers.passed.is_empty() {
             self.settle_passed();
         }
         if self.now >= self.cluster_timeout() {
@@ -113,7 +113,7 @@ impl<H: Host> Worker<H> {
             let worked = Duration::from_nanos(self.meter.price(Operation::Turn, 0));
             self.under_way.idle += self.host.now().since(began).saturating_sub(worked);
         }
-        self.closing_pipes.clear();
+        self.handlers.closing_pipes.clear();
         let looked = self.now;
         self.tell_time();
         self.metrics.count_turn(began.unwrap_or(self.now).since(looked));

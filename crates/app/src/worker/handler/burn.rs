@@ -74,12 +74,12 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = connection.exchange.as_mut() else { return Cost::from_ns(0) };
         let Some(Run::Burn { left_ns, turn_ns, content }) = &mut exchange.run else { return Cost::from_ns(0) };
         let slice_ns = left_ns.map_or(SLICE_NS, |left| left.min(SLICE_NS));
-        let step_ns = if self.is_shared && self.early_end.pays(site) { STEP_NS } else { SLICE_NS };
+        let step_ns = if self.is_shared && self.handlers.early_end.pays(site) { STEP_NS } else { SLICE_NS };
         let mut used_ns = 0;
         while used_ns < slice_ns && (used_ns == 0 || self.completions.is_empty() && !self.reactor.has_more()) {
             used_ns += self.host.burn(Duration::from_nanos(step_ns.min(slice_ns - used_ns))).as_nanos() as u64;
         }
-        self.early_end.slice_ended(site, used_ns < slice_ns);
+        self.handlers.early_end.slice_ended(site, used_ns < slice_ns);
         if let Some(left) = left_ns {
             *left = left.saturating_sub(used_ns);
         }

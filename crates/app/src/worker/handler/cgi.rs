@@ -130,14 +130,9 @@ impl<H: Host> Worker<H> {
 
     /// A few times a second: clients may ask for it as often as they like.
     pub(super) fn log_start_failure(&mut self, handler: &Handler, file: &Path, error: &io::Error) {
-        if std::mem::replace(&mut self.start_errors.0, self.second) != self.second {
-            self.start_errors.1 = 0;
+        if self.rations.program_starts.take(self.second, START_ERRORS_A_SECOND) {
+            crate::log::warning(format_args!("{}: {} can't be started: {error}", handler.name, file.display()));
         }
-        self.start_errors.1 = self.start_errors.1.saturating_add(1);
-        if self.start_errors.1 > START_ERRORS_A_SECOND {
-            return;
-        }
-        crate::log::warning(format_args!("{}: {} can't be started: {error}", handler.name, file.display()));
     }
 }
 

@@ -27,12 +27,11 @@ use leat_logic::serve::path_pattern::PathPattern;
 
 use super::{Host, Stage, Worker};
 use crate::config;
-pub(super) use burn::EarlyEnd;
+use burn::EarlyEnd;
 use fastcgi::Responders;
 use gather::Gathered;
 pub(super) use passage::ServerArrival;
-pub(super) use pool::ErrorPipe;
-use pool::Pool;
+use pool::{ErrorPipe, Pool};
 use program_run::Body;
 pub(super) use program_run::ProgramRun;
 use proxy::Proxy;
@@ -48,6 +47,23 @@ pub(super) struct Handler {
     config: config::Handler,
     kind: Kind,
     state: State,
+}
+
+/// What a worker has for all its handlers.
+#[derive(Default)]
+pub(super) struct Handlers {
+    /// Those that have programs or keep connections, until the last has ended.
+    kept: Vec<Rc<Handler>>,
+    /// For requests that are given to peers.
+    peers: Option<Rc<Handler>>,
+    /// What has become of those.
+    pub(super) passed: Vec<Passed>,
+    /// The index of the next pipe's token.
+    next_pipe: u32,
+    /// Pipes that the reactor may still look at.
+    pub(super) closing_pipes: Vec<ErrorPipe>,
+    /// Whether slices of computing may end early.
+    pub(super) early_end: EarlyEnd,
 }
 
 /// What its worker knows of a handler.

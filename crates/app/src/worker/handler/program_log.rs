@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::log::Ration;
+
 /// Lines of one handler's programs in a second; more are counted.
 const LINES_IN_A_SECOND_MAX: u32 = 20;
 /// Bytes of a line; the rest is left out.
@@ -14,8 +16,7 @@ pub(super) struct Begun(Vec<u8>);
 /// The log of one handler's programs.
 #[derive(Debug, Default)]
 pub(super) struct ProgramLog {
-    second: i64,
-    lines: u32,
+    ration: Ration,
     dropped: u64,
 }
 
@@ -42,17 +43,13 @@ impl ProgramLog {
         if line.is_empty() {
             return;
         }
-        if self.second != second {
-            (self.second, self.lines) = (second, 0);
-            let dropped = std::mem::take(&mut self.dropped);
-            if dropped > 0 {
-                write(&format!("{dropped} more lines were left out"));
-            }
-        }
-        self.lines += 1;
-        if self.lines > LINES_IN_A_SECOND_MAX {
+        if !self.ration.take(second, LINES_IN_A_SECOND_MAX) {
             self.dropped += 1;
             return;
+        }
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            write(&format!("{dropped} more lines were left out"));
         }
         let mut clean = String::with_capacity(line.len());
         for character in String::from_utf8_lossy(line).chars() {

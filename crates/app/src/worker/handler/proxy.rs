@@ -29,6 +29,7 @@ use super::pool::Pool;
 use super::program_run::{Body, Framing, ProgramRun, Talk};
 use super::{Handler, Kind, Run, State};
 use crate::config::{self, Upstream};
+use crate::log::Ration;
 use crate::names::Names;
 
 /// Failures of one handler that are logged in a second.
@@ -43,8 +44,8 @@ pub(super) struct Proxy {
     retries: u32,
     strip_path: bool,
     send_proxy: Option<proxy_header::Version>,
-    /// The second in which failures were last logged, and how many.
-    logged: RefCell<(i64, u32)>,
+    /// Failures that are logged.
+    ration: RefCell<Ration>,
 }
 
 /// What of a request is known while it is passed on.
@@ -186,7 +187,7 @@ pub(super) fn kind(config: &config::Proxy) -> Kind {
         retries: config.retries,
         strip_path: config.strip_path,
         send_proxy: config.send_proxy,
-        logged: RefCell::default(),
+        ration: RefCell::default(),
     };
     Kind::Proxy { proxy, pool: Pool::new(config.connections, config.queue, config.timeout) }
 }
@@ -317,9 +318,9 @@ impl<H: Host> Worker<H> {
     ///
     /// `patience`: how long a peer may be silent before the next one is asked, where that can do no harm either. Without it nobody else is asked then.
     pub(in crate::worker) fn proxy_to(&mut self, token: Token, peers: Vec<SocketAddr>, patience: Option<Duration>) {
-        let handler = self.peers.get_or_insert_with(Handler::for_peers).clone();
+        let handler = self.handlers.peers.get_or_insert_with(Handler::for_peers).clone();
         if !handler.state.is_kept.replace(true) {
-            self.handlers.push(handler.clone());
+            self.handlers.kept.push(handler.clone());
         }
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.is_passed_on = true;
@@ -347,12 +348,12 @@ impl<H: Host> Worker<H> {
 
     /// What has become of requests that were given to peers, since the last call.
     pub(in crate::worker) fn take_passed(&mut self) -> Vec<Passed> {
-        std::mem::take(&mut self.passed)
+        std::mem::take(&mut self.handlers.passed)
     }
 
     pub(super) fn note_passed(&mut self, token: Token, run: &ProgramRun, outcome: Outcome) {
         if let Some(peer) = run.passing.peer() {
-            self.passed.push(Passed { token, peer, outcome });
+            self.handlers.passed.push(Passed { token, peer, outcome });
         }
     }
 
@@ -475,7 +476,7 @@ impl<H: Host> Worker<H> {
 
     /// Says, once a second, that there is no descriptor for a connection to `peer` for this handler or port.
     pub(in crate::worker) fn say_out_of_descriptors(&mut self, name: &str, peer: &dyn fmt::Display) {
-        if std::mem::replace(&mut self.starved_second, self.second) != self.second {
+        if self.rations.descriptors.take(self.second, 1) {
             let cause = Cause::DescriptorsExhausted;
             crate::log::warning(format_args!("{name}: no connection to {peer} can be made: {cause}"));
         }
@@ -483,7 +484,7 @@ impl<H: Host> Worker<H> {
 
     fn note_begun(&mut self, token: Token) {
         if let Some(peer) = self.program_run(token).and_then(|run| run.passing.peer()) {
-            self.passed.push(Passed { token, peer, outcome: Outcome::Begun });
+            self.handlers.passed.push(Passed { token, peer, outcome: Outcome::Begun });
         }
     }
 
@@ -641,13 +642,8 @@ impl<H: Host> Worker<H> {
     }
 
     fn log_failure(&self, handler: &Handler, proxy: &Proxy, place: usize, why: fmt::Arguments<'_>) {
-        let mut logged = proxy.logged.borrow_mut();
-        if logged.0 != self.second {
-            *logged = (self.second, 0);
-        }
-        logged.1 += 1;
-        if logged.1 <= LOGGED_MAX
-            && let Some(peer) = proxy.address(place)
+        if let Some(peer) = proxy.address(place)
+            && proxy.ration.borrow_mut().take(self.second, LOGGED_MAX)
         {
             crate::log::warning(format_args!("{}: {peer}: {why}", handler.name));
         }

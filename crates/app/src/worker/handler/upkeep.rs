@@ -31,19 +31,19 @@ const PIPES: u16 = 1;
 impl<H: Host> Worker<H> {
     /// Takes in the handlers of the configuration's sites.
     pub(in crate::worker) fn arrange_handlers(&mut self, sites: &[u32]) {
-        self.handlers.iter().for_each(|handler| handler.state.is_configured.set(false));
+        self.handlers.kept.iter().for_each(|handler| handler.state.is_configured.set(false));
         for &site in sites {
             for handler in &self.sites[site as usize].handlers {
                 handler.state.site.set(Some(site));
                 handler.state.is_configured.set(true);
                 if handler.pool().is_some() && !handler.state.is_kept.replace(true) {
-                    self.handlers.push(handler.clone());
+                    self.handlers.kept.push(handler.clone());
                 }
             }
         }
         self.current = sites.to_vec();
         self.former_sites.retain(|site| site.strong_count() > 0);
-        if !self.handlers.is_empty() {
+        if !self.handlers.kept.is_empty() {
             // Starts responders, and ends those of handlers that have gone.
             self.programs.look_at = self.now;
         }
@@ -52,7 +52,7 @@ impl<H: Host> Worker<H> {
     /// Whether a site of the configuration in force has the handler, and somebody may still ask for it: a worker that drains has requests yet
     /// to answer as long as it has connections.
     fn is_current(&self, handler: &Rc<Handler>) -> bool {
-        let is_own = self.peers.as_ref().is_some_and(|peers| Rc::ptr_eq(peers, handler));
+        let is_own = self.handlers.peers.as_ref().is_some_and(|peers| Rc::ptr_eq(peers, handler));
         let may_be_asked = self.drain.is_none() || self.connections.len() > 0;
         may_be_asked && (is_own || handler.state.is_configured.get())
     }
@@ -61,7 +61,7 @@ impl<H: Host> Worker<H> {
     /// to look again.
     pub(in crate::worker) fn keep_handlers(&mut self) -> leat_logic::time::Instant {
         let mut next = leat_logic::time::Instant::NEVER;
-        for handler in self.handlers.clone() {
+        for handler in self.handlers.kept.clone() {
             let is_current = self.is_current(&handler);
             if is_current || self.may_be_asked(&handler) {
                 next = next.min(self.start_responders(&handler)).min(self.keep_upstreams(&handler));
@@ -77,7 +77,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn forget_retired(&mut self) {
-        self.handlers.retain(|handler| handler.state.is_kept.get());
+        self.handlers.kept.retain(|handler| handler.state.is_kept.get());
     }
 
     /// Whether a request in hand may yet come to a handler that the configuration hasn't any more: each has the site that there was when it came.
@@ -109,14 +109,14 @@ impl<H: Host> Worker<H> {
             use std::os::fd::AsRawFd;
             self.reactor.stop_polling(errors.read.as_raw_fd(), errors.token);
             // Closed at the next turn but one, see `Reactor::stop_polling`.
-            self.closing_pipes.push(errors);
+            self.handlers.closing_pipes.push(errors);
         }
         handler.state.is_kept.set(false);
     }
 
     /// Lets go of all handlers, and of the connections that they keep: the worker ends, and the process may not.
     pub(in crate::worker) fn close_kept(&mut self) -> io::Result<()> {
-        for handler in self.handlers.clone() {
+        for handler in self.handlers.kept.clone() {
             self.retire_handler(&handler);
         }
         self.forget_retired();
@@ -137,8 +137,8 @@ impl<H: Host> Worker<H> {
         }
         let (read, write) = error_pipe()?;
         // Polled descriptors have names apart from those of slots.
-        let token = Token { index: self.next_pipe, generation: PIPES };
-        self.next_pipe = (self.next_pipe + 1) % TOKEN_INDEX_MAX;
+        let token = Token { index: self.handlers.next_pipe, generation: PIPES };
+        self.handlers.next_pipe = (self.handlers.next_pipe + 1) % TOKEN_INDEX_MAX;
         self.reactor.poll_readable(read.as_raw_fd(), token);
         pool.set_errors(ErrorPipe { token, read, write, begun: Begun::default() });
         Ok(())
@@ -146,7 +146,7 @@ impl<H: Host> Worker<H> {
 
     /// Programs have written errors.
     pub(in crate::worker) fn errors_readable(&mut self, token: Token) {
-        for handler in &self.handlers {
+        for handler in &self.handlers.kept {
             let Some(pool) = handler.pool() else { continue };
             pool.with_errors(|errors, log| {
                 if errors.token != token {

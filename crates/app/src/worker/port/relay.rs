@@ -348,35 +348,10 @@ impl<H: Host> Worker<H> {
                 relay.received_bytes += bytes as u64;
                 Ok(bytes > 0)
             }
-            ClientStep::Instead(leg, bytes, words) => {
-                let Some(to) = relay.legs[leg].as_mut() else { return Err(End::NodeGone) };
-                let Some(stream) = self.streams.get(to.stream) else { return Err(End::NodeGone) };
-                if stream.room() < words.len() {
-                    return Ok(false);
-                }
-                to.has_heard = true;
-                stream.outbox().extend_from_slice(&words);
-                relay.session.took_instead(leg, bytes);
-                self.drop_from(relay.token, bytes);
-                relay.received_bytes += bytes as u64;
-                Ok(true)
-            }
+            ClientStep::Instead(leg, bytes, words) => self.say_instead(relay, leg, bytes, &words),
             ClientStep::Everywhere(bytes) => {
                 let said = client.bytes()[..bytes].to_vec();
-                let streams: Vec<Token> = relay.open_legs().map(|(_, to)| to.stream).collect();
-                if streams.iter().any(|&stream| self.streams.get(stream).is_none_or(|stream| stream.room() < bytes)) {
-                    return Ok(false);
-                }
-                relay.legs.iter_mut().flatten().for_each(|to| to.has_heard = true);
-                for stream in streams {
-                    if let Some(stream) = self.streams.get(stream) {
-                        stream.outbox().extend_from_slice(&said);
-                    }
-                }
-                relay.session.took_everywhere(&said);
-                self.drop_from(relay.token, bytes);
-                relay.received_bytes += bytes as u64;
-                Ok(true)
+                Ok(self.say_everywhere(relay, &said))
             }
             ClientStep::Drop(bytes) => {
                 self.drop_from(relay.token, bytes);
@@ -385,6 +360,39 @@ impl<H: Host> Worker<H> {
                 Ok(true)
             }
         }
+    }
+
+    /// Says something else to a node than so many bytes of the client's. False if it must wait.
+    fn say_instead(&mut self, relay: &mut Relay, leg: Leg, bytes: usize, words: &[u8]) -> Result<bool, End> {
+        let Some(to) = relay.legs[leg].as_mut() else { return Err(End::NodeGone) };
+        let Some(stream) = self.streams.get(to.stream) else { return Err(End::NodeGone) };
+        if stream.room() < words.len() {
+            return Ok(false);
+        }
+        to.has_heard = true;
+        stream.outbox().extend_from_slice(words);
+        relay.session.took_instead(leg, bytes);
+        self.drop_from(relay.token, bytes);
+        relay.received_bytes += bytes as u64;
+        Ok(true)
+    }
+
+    /// Says what the client has said to all nodes that it has. False if it must wait.
+    fn say_everywhere(&mut self, relay: &mut Relay, said: &[u8]) -> bool {
+        let streams: Vec<Token> = relay.open_legs().map(|(_, to)| to.stream).collect();
+        if streams.iter().any(|&stream| self.streams.get(stream).is_none_or(|stream| stream.room() < said.len())) {
+            return false;
+        }
+        relay.legs.iter_mut().flatten().for_each(|to| to.has_heard = true);
+        for stream in streams {
+            if let Some(stream) = self.streams.get(stream) {
+                stream.outbox().extend_from_slice(said);
+            }
+        }
+        relay.session.took_everywhere(said);
+        self.drop_from(relay.token, said.len());
+        relay.received_bytes += said.len() as u64;
+        true
     }
 
     fn drop_from(&mut self, stream: Token, bytes: usize) {
