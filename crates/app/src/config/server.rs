@@ -189,7 +189,8 @@ section! {
         /// The least rate of a request's body. A client that falls behind it by more than `stall_timeout` is treated as one that stalls. 0 for
         /// any rate.
         body_rate: u64 = BODY_RATE, Toml("\"500B/s\"");
-        /// Time that leat goes on reading what the client still sends after a last reply, so that the reply isn't lost to a reset.
+        /// Time without a byte after a last reply for which leat goes on reading what the client still sends, so that the reply isn't lost to a
+        /// reset; half a minute in all, or this if it's more, and 1 GiB.
         linger_timeout: Duration = Period { min_ms: 0, max_ms: 60_000 }, Toml("\"2s\"");
         /// Requests on one connection before it is closed; 0 for no limit.
         requests_per_connection: u32 = REQUESTS_PER_CONNECTION, Toml("0");

@@ -19,8 +19,8 @@ use super::{Host, Stage, Worker, before};
 const INBOX_BYTES_MAX: usize = 128 * 1024;
 /// Exchanges kept for use by later requests.
 const SPARE_EXCHANGES_MAX: usize = 256;
-/// Bytes that are read and discarded after a last reply: enough for what was on its way when the client saw it.
-const LINGER_BYTES_MAX: u32 = 1024 * 1024;
+/// Bytes that are read and discarded after a last reply: what a fast client sends of what has been refused before it looks at the reply.
+const LINGER_BYTES_MAX: u32 = 1024 * 1024 * 1024;
 /// Of the first line of a head that is refused, so much is kept for the log.
 const REFUSED_LINE_BYTES_MAX: usize = 2048;
 

@@ -67,6 +67,28 @@ fn content_past_the_limit_is_413_before_it_is_read(reactor: Reactor) {
     assert!(replies[0].says_close());
 }
 
+/// As browsers do, which read no reply before they have sent all.
+fn who_sends_on_past_a_refusal_can_read_it(reactor: Reactor) {
+    let site = site();
+    let server = Server::of(reactor, site.path());
+    let content = vec![b'x'; 24 << 20];
+    let length = content.len();
+    let chunk = format!("{length:x}\r\n");
+    let ways: [(String, &str, &str); 2] = [
+        (format!("Content-Length: {length}"), "", ""),
+        ("Transfer-Encoding: chunked".into(), chunk.as_str(), "\r\n0\r\n\r\n"),
+    ];
+    for (field, before, after) in ways {
+        let mut client = server.connect();
+        client.send(format!("POST /a.txt HTTP/1.1\r\nHost: localhost\r\n{field}\r\n\r\n{before}"));
+        client.send(&content);
+        client.send(after);
+        client.finish_sending();
+        let replies = replies_in(&client.until_closed());
+        assert!(replies.len() == 1 && matches!(replies[0].status, 405 | 413), "{field}: {replies:?}");
+    }
+}
+
 fn chunks_past_the_limit_are_cut_off(reactor: Reactor) {
     let site = site();
     let server = Server::of(reactor, site.path());
@@ -156,6 +178,7 @@ on_both_reactors!(
     chunks_are_drained_however_they_come,
     a_get_may_have_content,
     content_past_the_limit_is_413_before_it_is_read,
+    who_sends_on_past_a_refusal_can_read_it,
     chunks_past_the_limit_are_cut_off,
     expect_100_continue_gets_an_answer_before_the_content,
     expect_100_continue_on_get_is_answered,

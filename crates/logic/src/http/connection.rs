@@ -35,6 +35,8 @@ pub struct Connection {
     head: HeadProgress,
     /// Requests handed out.
     requests: RequestCount,
+    /// How long it had lingered when the clock was set.
+    lingered_ms: u16,
     phase: Phase,
     flags: Flags,
 }
@@ -59,6 +61,9 @@ impl RequestCount {
         *self = RequestCount::of(self.get() + 1);
     }
 }
+
+/// How long a client may go on sending what is discarded, if that doesn't cease for [`Limits::linger_timeout`]: many read no reply before they have sent all.
+const LINGERING_MAX: Duration = Duration::from_secs(30);
 
 /// A client's kernel repeats what nobody has acknowledged within that time, if it ever does.
 pub const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(5);
@@ -117,6 +122,7 @@ impl Connection {
             body: BodyDecoder::default(),
             head: HeadProgress::default(),
             requests: RequestCount::default(),
+            lingered_ms: 0,
             phase: Phase::Idle,
             flags: Flags::default(),
         }
@@ -145,7 +151,13 @@ impl Connection {
             Phase::Rejected if self.flags.has(Flags::ASKED_BEFORE) => {
                 (input.len(), self.reject(now, RejectReason::RequestLost))
             }
-            Phase::Rejected | Phase::Lingering | Phase::Closed => (input.len(), Progress::NeedInput),
+            Phase::Lingering => {
+                if !input.is_empty() {
+                    self.go_on_lingering(now);
+                }
+                (input.len(), Progress::NeedInput)
+            }
+            Phase::Rejected | Phase::Closed => (input.len(), Progress::NeedInput),
         }
     }
 
@@ -265,14 +277,33 @@ impl Connection {
                 }
                 Err(_) => {
                     // Its request has been answered: a second answer would be taken for the next one's.
-                    self.phase = Phase::Lingering;
-                    self.since = now;
+                    self.begin_lingering(now);
                     return (input.len(), Progress::Ended);
                 }
             }
         }
         self.begin_idle(now);
         (consumed, Progress::BodyEnd)
+    }
+
+    fn begin_lingering(&mut self, now: Instant) {
+        (self.phase, self.since, self.lingered_ms) = (Phase::Lingering, now, 0);
+    }
+
+    /// The client still sends.
+    fn go_on_lingering(&mut self, now: Instant) {
+        // Whole milliseconds only, so that none is lost however often something comes.
+        let ms = u16::try_from(now.since(self.since).as_millis()).unwrap_or(u16::MAX);
+        self.since = self.since.after(Duration::from_millis(ms.into()));
+        self.lingered_ms = self.lingered_ms.saturating_add(ms);
+    }
+
+    /// How long it had lingered when the clock was set.
+    fn lingered(&self) -> Duration {
+        match self.phase {
+            Phase::Lingering => Duration::from_millis(self.lingered_ms.into()),
+            _ => Duration::ZERO,
+        }
     }
 
     /// A head that is refused is a request too: it's answered, logged, and not to have the number of the one before.
@@ -328,7 +359,10 @@ impl Connection {
             Phase::Idle | Phase::Head => limits.head_timeout,
             Phase::Reply if !self.flags.has(Flags::REPLYING) => return Instant::NEVER,
             Phase::Body | Phase::Reply | Phase::Drain | Phase::Rejected => limits.stall_timeout,
-            Phase::Lingering => limits.linger_timeout,
+            Phase::Lingering => {
+                let left = LINGERING_MAX.max(limits.linger_timeout).saturating_sub(self.lingered());
+                limits.linger_timeout.min(left)
+            }
             Phase::Closed => return Instant::NEVER,
         };
         self.since.after(timeout)
@@ -353,8 +387,7 @@ impl Connection {
             }
             Phase::Idle if self.requests.get() > 0 && !self.flags.has(Flags::INPUT_ENDED) => {
                 // The last reply may not have been read yet, and the next request be on its way.
-                self.phase = Phase::Lingering;
-                self.since = now;
+                self.begin_lingering(now);
                 return Expired::Idle;
             }
             Phase::Idle => Expired::Idle,
@@ -443,8 +476,10 @@ impl Connection {
         if must_close {
             let has_more_to_say = self.phase != Phase::Reply || !self.flags.has(Flags::CLIENT_CLOSES);
             let linger = has_more_to_say && !self.flags.has(Flags::INPUT_ENDED) && self.phase != Phase::Closed;
-            self.phase = if linger { Phase::Lingering } else { Phase::Closed };
-            self.since = now;
+            self.begin_lingering(now);
+            if !linger {
+                self.phase = Phase::Closed;
+            }
             return AfterReply::Close { linger };
         }
         if self.phase == Phase::Body {
@@ -460,7 +495,7 @@ impl Connection {
     /// an end to wait for.
     pub fn linger(&mut self, now: Instant) -> bool {
         if self.phase == Phase::Closed && !self.flags.has(Flags::INPUT_ENDED) {
-            (self.phase, self.since) = (Phase::Lingering, now);
+            self.begin_lingering(now);
         }
         self.phase == Phase::Lingering
     }
@@ -481,7 +516,8 @@ impl Connection {
     #[must_use]
     pub fn waits_since(&self) -> Option<Instant> {
         let waits = matches!(self.phase, Phase::Idle | Phase::Head | Phase::Lingering);
-        (waits && !self.flags.has(Flags::ASKED_BEFORE)).then_some(self.since)
+        let since = Instant { ns: self.since.ns.saturating_sub(self.lingered().as_nanos() as u64) };
+        (waits && !self.flags.has(Flags::ASKED_BEFORE)).then_some(since)
     }
 
     /// True between requests with nothing received of the next: a draining worker may close it now.

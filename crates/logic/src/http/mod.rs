@@ -79,7 +79,7 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// Bytes of a body in a second, one with another: who is behind by more than `stall_timeout` is too slow. 0 for any rate.
     pub body_rate_min: u64,
-    /// From the last reply's end to the close, while what the client still sends is read and discarded.
+    /// After the last reply, without a byte from the client: what it still sends is read and discarded. Half a minute in all, or this if it's more.
     pub linger_timeout: Duration,
 }
 

@@ -61,7 +61,25 @@ fn a_slow_first_head_counts_from_accept() {
     assert_eq!(connection.reply(at(110), &limits(), false), Persistence::Close);
     assert_eq!(connection.handle_reply_sent(at(111)), AfterReply::Close { linger: true });
     expect_more_wanted(&mut connection, 112, HEAD);
-    expect_expiry(&mut connection, 113, Expired::Linger);
+    expect_expiry(&mut connection, 114, Expired::Linger);
+}
+
+#[test]
+fn who_still_sends_after_the_last_reply_is_listened_to_for_half_a_minute() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, POST);
+    connection.reply(at(2), &limits(), true);
+    assert_eq!(connection.handle_reply_sent(at(3)), AfterReply::Close { linger: true });
+    // Often enough that each pause alone is less than is counted.
+    let step = Duration::from_micros(400);
+    let mut now = at(3);
+    while now < at(32) {
+        assert_eq!(connection.handle_timeout(now, &limits()), None);
+        assert!(matches!(connection.handle_input(now, b"content", &limits()), (7, Progress::NeedInput)));
+        now = now.after(step);
+    }
+    assert_eq!(connection.waits_since(), Some(at(3)), "its place can be had all the same");
+    expect_expiry(&mut connection, 33, Expired::Linger);
 }
 
 #[test]
@@ -73,7 +91,7 @@ fn a_close_waits_for_the_clients_end_where_that_is_wanted() {
     assert_eq!(connection.handle_reply_sent(at(3)), AfterReply::Close { linger: false });
     assert!(connection.linger(at(3)));
     expect_more_wanted(&mut connection, 4, HEAD);
-    expect_expiry(&mut connection, 5, Expired::Linger);
+    expect_expiry(&mut connection, 6, Expired::Linger);
 }
 
 #[test]

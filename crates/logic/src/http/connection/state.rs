@@ -150,6 +150,7 @@ impl Connection {
             body: BodyDecoder::import(&state.body)?,
             head: HeadProgress::after_empty_lines(state.empty_lines)?,
             requests: RequestCount::of(state.requests),
+            lingered_ms: 0,
             phase,
             flags: Flags(state.flags & !Flags::UNSERVED),
         })
