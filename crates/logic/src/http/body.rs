@@ -1,5 +1,6 @@
 //! Where a request's body ends (RFC 9112 sections 6 and 7): what the fields say, and the strict decoder of the chunked coding.
 
+use super::field::members;
 use super::rejection::RejectReason;
 use super::request::Version;
 use super::{CHUNK_OVERHEAD_BYTES_MAX, Limits};
@@ -76,7 +77,7 @@ fn parse_content_length(value: &[u8]) -> Result<u64, RejectReason> {
 /// or that isn't a list of tokens at all (400).
 #[cold]
 fn judge_coding(value: &[u8]) -> RejectReason {
-    let codings = || value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let codings = || members(value);
     let is_token = |coding: &[u8]| !coding.is_empty() && coding.iter().all(|&byte| super::field::is_token_byte(byte));
     let chunked = codings().filter(|coding| coding.eq_ignore_ascii_case(b"chunked")).count();
     let last_is_chunked = codings().next_back().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));

@@ -1,4 +1,4 @@
-//! Field names and values that are safe to write: a value of these types can't end its line (RFC 9110 sections 5.1 and 5.5).
+//! Field names and values that are safe to write: a value of these types can't end its line (RFC 9110 sections 5.1 and 5.5). And what a value lists.
 
 /// True for a `tchar` (RFC 9110 section 5.6.2).
 pub(super) const fn is_token_byte(byte: u8) -> bool {
@@ -7,6 +7,11 @@ pub(super) const fn is_token_byte(byte: u8) -> bool {
             byte,
             b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
         )
+}
+
+/// What a field lists (RFC 9110 section 5.6.1), with what is empty between two commas.
+pub(super) fn members(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
 /// Why bytes are no field name or value.

@@ -5,7 +5,7 @@
 
 use super::body::{BodyLength, Framing};
 use super::diagnosis::diagnose;
-use super::field::is_token_byte;
+use super::field::{is_token_byte, members};
 use super::host::{self, Authority};
 use super::known_sections::KnownSections;
 use super::method::Method;
@@ -311,7 +311,7 @@ impl ConnectionOptions {
             self.keep_alive = true;
             return;
         }
-        for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+        for option in members(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
             self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
@@ -359,9 +359,7 @@ fn add_rarer_line<'i>(request: &mut Request<'i>, facts: &mut Facts<'i>, name: &[
 
 #[cold]
 fn add_expectation(facts: &mut Facts<'_>, value: &[u8]) {
-    for expectation in
-        value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|expectation| !expectation.is_empty())
-    {
+    for expectation in members(value).filter(|expectation| !expectation.is_empty()) {
         facts.expects = true;
         facts.expects_the_unknown |= !expectation.eq_ignore_ascii_case(b"100-continue");
     }

@@ -3,7 +3,7 @@
 //! Overlapping ranges are merged, so no reply is ever longer than the representation but for the heads of its parts; more than
 //! [`RANGE_COUNT_MAX`] ranges are no use to anybody, and the field is ignored.
 
-use super::field::FieldValue;
+use super::field::{FieldValue, members};
 use super::response::{push_decimal, write_decimal};
 
 /// Ranges in one request that are honoured.
@@ -76,7 +76,7 @@ impl RangeOutcome {
         let Some(set) = strip_unit(value) else { return RangeOutcome::Whole };
         let mut found = ByteRanges { ranges: [ByteRange::default(); RANGE_COUNT_MAX], count: 0 };
         let (mut specs, mut suffix_of_nothing) = (0, false);
-        for spec in set.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|spec| !spec.is_empty()) {
+        for spec in members(set).filter(|spec| !spec.is_empty()) {
             specs += 1;
             if specs > RANGE_COUNT_MAX {
                 return RangeOutcome::Whole;

@@ -349,10 +349,7 @@ impl<H: Host> Worker<H> {
                 Ok(bytes > 0)
             }
             ClientStep::Instead(leg, bytes, words) => self.say_instead(relay, leg, bytes, &words),
-            ClientStep::Everywhere(bytes) => {
-                let said = client.bytes()[..bytes].to_vec();
-                Ok(self.say_everywhere(relay, &said))
-            }
+            ClientStep::Everywhere(bytes) => Ok(self.say_everywhere(relay, bytes)),
             ClientStep::Drop(bytes) => {
                 self.drop_from(relay.token, bytes);
                 relay.session.took(bytes);
@@ -377,21 +374,23 @@ impl<H: Host> Worker<H> {
         Ok(true)
     }
 
-    /// Says what the client has said to all nodes that it has. False if it must wait.
-    fn say_everywhere(&mut self, relay: &mut Relay, said: &[u8]) -> bool {
+    /// Says so many bytes of the client's to all nodes that it has. False if they must wait.
+    fn say_everywhere(&mut self, relay: &mut Relay, bytes: usize) -> bool {
         let streams: Vec<Token> = relay.open_legs().map(|(_, to)| to.stream).collect();
-        if streams.iter().any(|&stream| self.streams.get(stream).is_none_or(|stream| stream.room() < said.len())) {
+        if streams.iter().any(|&stream| self.streams.get(stream).is_none_or(|stream| stream.room() < bytes)) {
             return false;
         }
+        let Some(client) = self.streams.get(relay.token) else { return false };
+        let said = client.bytes()[..bytes].to_vec();
         relay.legs.iter_mut().flatten().for_each(|to| to.has_heard = true);
         for stream in streams {
             if let Some(stream) = self.streams.get(stream) {
-                stream.outbox().extend_from_slice(said);
+                stream.outbox().extend_from_slice(&said);
             }
         }
-        relay.session.took_everywhere(said);
-        self.drop_from(relay.token, said.len());
-        relay.received_bytes += said.len() as u64;
+        relay.session.took_everywhere(&said);
+        self.drop_from(relay.token, bytes);
+        relay.received_bytes += bytes as u64;
         true
     }
 

@@ -15,6 +15,8 @@ pub(crate) use request::TOLD;
 pub use request::{Forward, Rest, Teller, WEBSOCKET, asks_for_websocket, is_repeatable, write_head};
 pub use upstreams::{Reuse, UpstreamLimits, Upstreams};
 
+use super::field::members;
+
 /// Fields that belong to one connection and end with it (RFC 9110 section 7.6.1), whether or not `Connection` names them.
 const HOP_BY_HOP: [&[u8]; 7] =
     [b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"];
@@ -28,16 +30,11 @@ struct HopByHop<'m> {
 impl<'m> HopByHop<'m> {
     /// `connections`: what these fields say.
     fn of(connections: impl Iterator<Item = &'m [u8]>) -> HopByHop<'m> {
-        let named = connections.flat_map(options).filter(|option| !option.is_empty());
+        let named = connections.flat_map(members).filter(|option| !option.is_empty());
         HopByHop { named: named.collect() }
     }
 
     fn has(&self, name: &[u8]) -> bool {
         HOP_BY_HOP.iter().chain(&self.named).any(|known| name.eq_ignore_ascii_case(known))
     }
-}
-
-/// What a field lists.
-fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::body::{BodyDecoder, BodyLength, BodyState, BodyStep};
+use super::super::field::members;
 use super::super::head::is;
 use super::super::{EntityTag, Limits, Method, Status, scan};
 use super::HopByHop;
@@ -405,7 +406,7 @@ impl Fields {
         } else if is(name, b"upgrade") {
             self.agrees_to_websocket = value.eq_ignore_ascii_case(b"websocket");
         } else if is(name, b"connection") {
-            for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+            for option in members(value) {
                 self.closes |= option.eq_ignore_ascii_case(b"close");
                 self.keeps_alive |= option.eq_ignore_ascii_case(b"keep-alive");
             }

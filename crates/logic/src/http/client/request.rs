@@ -3,11 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::super::body::BodyLength;
+use super::super::field::members;
 use super::super::forwarded::scheme;
 use super::super::request::{Request, Version};
 use super::super::target::without_dots;
 use super::super::{Method, TargetForm, as_uri, encode_path, rest_as_sent};
-use super::{HopByHop, options};
+use super::HopByHop;
 
 /// What the next server is told of where a request came from.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +63,7 @@ pub fn asks_for_websocket(request: &Request<'_>) -> bool {
         && request.version == Version::Http11
         && request.body == BodyLength::None
         && request.connection.upgrade
-        && request.headers.all(b"upgrade").flat_map(options).any(|option| option.eq_ignore_ascii_case(b"websocket"))
+        && request.headers.all(b"upgrade").flat_map(members).any(|option| option.eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Writes the head of `request` for the next server. The content is to follow in the same framing: chunked, or of the same length.
