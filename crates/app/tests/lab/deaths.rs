@@ -117,10 +117,13 @@ fn who_asks_for_several_replies_at_once_gets_all_of_them_when_their_node_dies() 
         clients.iter().for_each(|(stream, _)| stream.set_nodelay(true).expect("an option"));
         let (turns, recovered) = (AtomicU64::new(0), || lab.number("dispatcher", "leat_flows_recovered_total"));
         let requests = ASKED.map(|name| format!("GET /{name} HTTP/1.1\r\nHost: x\r\n\r\n")).concat();
+        let cookies = format!("Host: x\r\nCookie: {}\r\n", "c".repeat(2800));
+        let all_requests = [requests.replacen("Host: x\r\n", &cookies, 1), requests];
         let take_turn = |(stream, rest): &mut (TcpStream, Vec<u8>)| {
             // In two packets, of which the second begins somewhere.
-            let turn = turns.fetch_add(1, Ordering::Relaxed);
-            let (first, second) = requests.split_at(turn as usize % requests.len());
+            let turn = turns.fetch_add(1, Ordering::Relaxed) as usize;
+            let requests = &all_requests[turn % all_requests.len()];
+            let (first, second) = requests.split_at(turn * 7 % requests.len());
             [first, second].iter().for_each(|part| stream.write_all(part.as_bytes()).expect("it's open"));
             for name in ASKED {
                 assert!(read_reply(stream, rest).expect("a reply") == files[name], "{name}");

@@ -1,12 +1,13 @@
 //! What is known of a client whose connection's node has died: what it said last (`programs/kept.h`), and what it answers when it's asked what it has. What becomes
 //! of the connection is decided elsewhere.
 
+use aya::Pod;
 use aya::maps::{HashMap, MapData, MapError};
 
 use super::attach::Programs;
 use super::born::Segment;
 use super::flows::FlowKey;
-use super::layout::{KEPT_BYTES_MAX, RawKeptRequest, RawKey};
+use super::layout::{KEPT_BYTES_MAX, KEPT_REST_BYTES_MAX, RawKeptRequest, RawKeptRest, RawKey};
 use super::{Doing, Result};
 use crate::tap::OFFLOADS;
 
@@ -33,31 +34,51 @@ impl Said {
 /// What a client said last, or its beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// At most [`KEPT_BYTES_MAX`] of it.
+    /// All of it, or the first.
     pub bytes: Vec<u8>,
     /// So many followed on them.
     pub more: u64,
 }
 
-/// The last packets of clients.
-pub(super) struct KeptRequests(HashMap<MapData, RawKey, RawKeptRequest>);
+/// What clients said last.
+pub(super) struct KeptRequests {
+    requests: HashMap<MapData, RawKey, RawKeptRequest>,
+    rests: HashMap<MapData, RawKey, RawKeptRest>,
+}
 
 impl KeptRequests {
     pub(super) fn new(programs: &mut Programs) -> Result<KeptRequests> {
         let doing = || "map of clients' last requests".to_owned();
-        Ok(KeptRequests(HashMap::try_from(programs.map("kept_requests")?).doing(doing)?))
+        let requests = HashMap::try_from(programs.map("kept_requests")?).doing(doing)?;
+        let rests = HashMap::try_from(programs.map("kept_rests")?).doing(doing)?;
+        Ok(KeptRequests { requests, rests })
     }
 
     /// What a client said last, if it ends with that; nothing if it doesn't.
     pub(super) fn of(&self, key: FlowKey, end: u32) -> Result<Kept> {
-        let kept = match self.0.get(&key.raw(), 0) {
-            Ok(kept) => kept,
-            Err(MapError::KeyNotFound) => return Ok(Kept::default()),
-            Err(error) => return Err(error).doing(|| "looking up a client's last request".to_owned()),
-        };
-        let bytes = (kept.bytes as usize).min(KEPT_BYTES_MAX);
-        let is_last = kept.sequence.wrapping_add(kept.bytes).wrapping_add(kept.more) == end;
-        let kept = is_last.then(|| Kept { bytes: kept.payload[..bytes].to_vec(), more: u64::from(kept.more) });
-        Ok(kept.unwrap_or_default())
+        let Some(kept) = of(&self.requests, key)? else { return Ok(Kept::default()) };
+        let kept_end = kept.sequence.wrapping_add(kept.bytes);
+        if kept_end.wrapping_add(kept.more) != end {
+            return Ok(Kept::default());
+        }
+        let mut bytes = kept.payload[..(kept.bytes as usize).min(KEPT_BYTES_MAX)].to_vec();
+        let mut more = kept.more;
+        if more > 0
+            && let Some(rest) = of(&self.rests, key)?.filter(|rest| rest.sequence == kept_end)
+        {
+            // Some may have come since.
+            let rest_bytes = rest.bytes.min(more);
+            bytes.extend_from_slice(&rest.payload[..(rest_bytes as usize).min(KEPT_REST_BYTES_MAX)]);
+            more -= rest_bytes;
+        }
+        Ok(Kept { bytes, more: u64::from(more) })
+    }
+}
+
+fn of<V: Pod>(map: &HashMap<MapData, RawKey, V>, key: FlowKey) -> Result<Option<V>> {
+    match map.get(&key.raw(), 0) {
+        Ok(value) => Ok(Some(value)),
+        Err(MapError::KeyNotFound) => Ok(None),
+        Err(error) => Err(error).doing(|| "looking up a client's last request".to_owned()),
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "15";
+pub(super) const VERSION: &str = "16";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -253,8 +253,11 @@ pub(super) struct RawReply {
     pub(super) head: [u8; REPLY_BYTES_MAX],
 }
 
-/// As much of a client's packet as is kept.
-pub const KEPT_BYTES_MAX: usize = 1024;
+/// As much of what a client said last as is kept of each connection.
+pub(super) const KEPT_BYTES_MAX: usize = 1024;
+
+/// As much of what followed on that as is kept of some.
+pub(super) const KEPT_REST_BYTES_MAX: usize = 4096;
 
 /// `struct kept_request`.
 #[repr(C)]
@@ -265,6 +268,15 @@ pub(super) struct RawKeptRequest {
     pub(super) bytes: u32,
     pub(super) more: u32,
     pub(super) payload: [u8; KEPT_BYTES_MAX],
+}
+
+/// `struct kept_rest`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawKeptRest {
+    pub(super) sequence: u32,
+    pub(super) bytes: u32,
+    pub(super) payload: [u8; KEPT_REST_BYTES_MAX],
 }
 
 /// The most turns by which a standing choice divides connections.
@@ -422,6 +434,8 @@ impl Default for RawReply {
 unsafe impl Pod for RawReply {}
 // SAFETY: as above.
 unsafe impl Pod for RawKeptRequest {}
+// SAFETY: as above.
+unsafe impl Pod for RawKeptRest {}
 // SAFETY: as above.
 unsafe impl Pod for RawChoice {}
 // SAFETY: as above.

@@ -37,7 +37,7 @@ pub use flows::{Flow, FlowKey, Flows, Heard};
 pub(crate) use held::is_tap_name;
 pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};
 pub use kept::{Kept, Said};
-pub use layout::{CHOICE_TURNS, KEPT_BYTES_MAX, NO_LEASE};
+pub use layout::{CHOICE_TURNS, NO_LEASE};
 pub use node::{Node, NodeCounters, Service, boot_clock_ns, can_forget_dead, forget_dead, mark_closing};
 pub use replays::has_replays_left;
 pub use replies::Reply;

@@ -57,17 +57,26 @@ struct flow {
 	__u8 unused;
 };
 
-/* As much of what a client said last as is kept, and of how many connections. */
+/* As much of what a client said last as is kept, and of how many connections; and as much of what came behind that, and of how many it's kept. */
 #define KEPT_BYTES_MAX 1024
 #define KEPT_REQUESTS_MAX (1 << 14)
+#define KEPT_REST_BYTES_MAX 4096
+#define KEPT_RESTS_MAX (1 << 12)
 
 /* What a client has said last, in packets that followed each other and acknowledged the same. */
 struct kept_request {
 	__u32 sequence;     /* of its first byte */
 	__u32 acknowledged;
 	__u32 bytes;        /* that are kept */
-	__u32 more;         /* that followed on them, and aren't */
+	__u32 more;         /* that followed on them: kept as the rest, if they are */
 	__u8 payload[KEPT_BYTES_MAX]; /* what is behind so many bytes is an earlier one's */
+};
+
+/* What followed on that: the first of it. */
+struct kept_rest {
+	__u32 sequence;     /* of its first byte: where what is kept before it ends, or else it's an earlier one's */
+	__u32 bytes;
+	__u8 payload[KEPT_REST_BYTES_MAX];
 };
 
 /* What leat wants of an entry: the packet that `change_flow` is run with. */

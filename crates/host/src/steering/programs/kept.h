@@ -11,13 +11,28 @@ struct {
 	__type(value, struct kept_request);
 } kept_requests SEC(".maps");
 
-/* Where one is put together: too large for the stack. */
+/* What there's no room for there. Few say so much at once; of those that do, each has room for four times as much. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, KEPT_RESTS_MAX);
+	__type(key, struct flow_key);
+	__type(value, struct kept_rest);
+} kept_rests SEC(".maps");
+
+/* Where one of each is put together: too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct kept_request);
 } keeping SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kept_rest);
+} keeping_rest SEC(".maps");
 
 /* Whether a client says again what it has said last: what came behind it stays. */
 static __always_inline int is_known(const struct packet *packet, const struct kept_request *kept)
@@ -40,27 +55,46 @@ static __always_inline int begins_anew(struct __sk_buff *skb, const struct packe
 	return word == BYTES_4('G', 'E', 'T', ' ') || word == BYTES_4('H', 'E', 'A', 'D') || word == BYTES_4('O', 'P', 'T', 'I');
 }
 
-/* Keeps what follows without a gap on what is kept, where its client has heard nothing in between: more of a request, or one of several. Whether it's that. Of
- * what there's no room for only the length is kept, unless it's worth more than what comes before it: the method that is there says what may become of a request.
- * The verifier knows no sum of two numbers, so that each of both has half of the room. */
-static __always_inline int keep_more(struct __sk_buff *skb, const struct packet *packet, struct kept_request *kept)
+/* Keeps what a packet says from its byte `from` on, behind what is kept of it: of all that follows on that, and begins with `start`, the next. Whether that's all
+ * kept now. The verifier knows no sum of two numbers, so that what is known and what is new have half of the room each. */
+static __always_inline int keep_rest(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key, __u32 from, __u32 start)
 {
-	__u64 known = kept->bytes, bytes = packet->payload;
-	int follows = bpf_ntohl(packet->tcp.seq) == kept->sequence + kept->bytes + kept->more;
+	__u32 zero = 0;
+	__u64 known = bpf_ntohl(packet->tcp.seq) + from - start, bytes = packet->payload - from;
+	struct kept_rest *rest = known ? bpf_map_lookup_elem(&kept_rests, key) : bpf_map_lookup_elem(&keeping_rest, &zero);
 	AS_IT_IS(known);
 	AS_IT_IS(bytes);
-	if (!follows || bpf_ntohl(packet->tcp.ack_seq) != kept->acknowledged)
+	if (!rest || bytes < 1)
 		return 0;
-	if (!kept->more && known < KEPT_BYTES_MAX / 2 && bytes >= 1 && bytes <= KEPT_BYTES_MAX / 2) {
-		__u8 *end = kept->payload + (known & (KEPT_BYTES_MAX / 2 - 1));
-		if (bpf_skb_load_bytes(skb, payload_at(packet), end, WITHIN(bytes, KEPT_BYTES_MAX / 2)) < 0)
+	if (known) {
+		if (rest->sequence != start || rest->bytes != known || known >= KEPT_REST_BYTES_MAX / 2 || bytes > KEPT_REST_BYTES_MAX / 2)
 			return 0;
-		kept->bytes = known + bytes;
+		__u8 *end = rest->payload + (known & (KEPT_REST_BYTES_MAX / 2 - 1));
+		if (bpf_skb_load_bytes(skb, payload_at(packet) + from, end, WITHIN(bytes, KEPT_REST_BYTES_MAX / 2)) < 0)
+			return 0;
+		rest->bytes = known + bytes;
 		return 1;
 	}
-	if (begins_anew(skb, packet))
+	if (bytes > KEPT_REST_BYTES_MAX)
+		bytes = KEPT_REST_BYTES_MAX;
+	if (bpf_skb_load_bytes(skb, payload_at(packet) + from, rest->payload, WITHIN(bytes, KEPT_REST_BYTES_MAX)) < 0)
 		return 0;
-	kept->more += bytes;
+	rest->sequence = start;
+	rest->bytes = bytes;
+	return bpf_map_update_elem(&kept_rests, key, rest, BPF_ANY) == 0 && bytes == packet->payload - from;
+}
+
+/* Keeps what follows without a gap on what is kept, where its client has heard nothing in between: more of a request, or one of several. Whether it's that. Of
+ * what there's no room for only the length is kept, unless it's worth more than what comes before it: the method that is there says what may become of a request. */
+static __always_inline int keep_more(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key, struct kept_request *kept)
+{
+	__u32 start = kept->sequence + kept->bytes;
+	int follows = bpf_ntohl(packet->tcp.seq) == start + kept->more;
+	if (!follows || bpf_ntohl(packet->tcp.ack_seq) != kept->acknowledged)
+		return 0;
+	if (!keep_rest(skb, packet, key, 0, start) && begins_anew(skb, packet))
+		return 0;
+	kept->more += packet->payload;
 	return 1;
 }
 
@@ -74,7 +108,7 @@ static __noinline void keep_request(struct __sk_buff *skb, const struct packet *
 		return;
 	set_key(&key, packet);
 	struct kept_request *last = bpf_map_lookup_elem(&kept_requests, &key);
-	if (last && (is_known(packet, last) || keep_more(skb, packet, last)))
+	if (last && (is_known(packet, last) || keep_more(skb, packet, &key, last)))
 		return;
 	__u64 bytes = packet->payload;
 	AS_IT_IS(bytes);
@@ -88,5 +122,7 @@ static __noinline void keep_request(struct __sk_buff *skb, const struct packet *
 	kept->acknowledged = bpf_ntohl(packet->tcp.ack_seq);
 	kept->bytes = bytes;
 	kept->more = packet->payload - bytes;
+	if (kept->more)
+		keep_rest(skb, packet, &key, bytes, kept->sequence + bytes);
 	bpf_map_update_elem(&kept_requests, &key, kept, BPF_ANY);
 }
