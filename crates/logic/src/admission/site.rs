@@ -484,6 +484,22 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_late_after_refusals_is_refused_where_that_is_much_cheaper() {
+        let at = |ms: u64| Instant { ns: 5_000_000_000 + ms * 1_000_000 };
+        for (cost_us, is_served) in [(300, false), (41, false), (39, true)] {
+            let mut admission = Admission::new(Cost::from_ns(10_000));
+            admission.set_site(0, SiteLimits::default());
+            admission.sites[0] = site(cost_us, 1.0);
+            // The worker has stood still for longer than any may wait.
+            (0..100).for_each(|_| assert_eq!(admission.arrive(0, at(0)), Verdict::Admit));
+            assert!((0..100).all(|_| admission.start(0, at(0), at(1_200)) != Verdict::Admit));
+            assert!(admission.is_holding(at(1_200)));
+            let verdict = admission.arrive_late(0, at(1_200), at(1_220));
+            assert_eq!(verdict == Verdict::Admit, is_served, "{cost_us} us, where a refusal costs 10");
+        }
+    }
+
+    #[test]
     fn without_a_limit_only_overload_refuses() {
         let at = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
         for (limit_ns, waits_on) in [(u64::MAX, true), (QUEUE_DELAY_MAX_NS, false)] {

@@ -35,6 +35,8 @@ pub enum Asking {
     Rising(usize, [f64; 2]),
     /// A new connection for each request, so many each second.
     New(f64),
+    /// So many clients, each of which asks again by a new connection as soon as it has its reply.
+    Anew(usize),
 }
 
 /// What one site got.
@@ -131,13 +133,13 @@ impl Crowd {
             counts_from_ns: u64::MAX,
         };
         for (site, demand) in demands.iter().enumerate() {
-            let (kept, has_arrivals) = match demand.asking {
-                Asking::Again(connections) | Asking::Now(connections, _) => (connections, false),
+            let (clients, has_arrivals) = match demand.asking {
+                Asking::Again(clients) | Asking::Now(clients, _) | Asking::Anew(clients) => (clients, false),
                 Asking::Kept(connections, _) | Asking::Rising(connections, _) => (connections, true),
                 Asking::New(_) => (0, true),
             };
-            for place in 0..kept {
-                let number = crowd.open(site, true);
+            for place in 0..clients {
+                let number = crowd.open(site, !matches!(demand.asking, Asking::Anew(_)));
                 crowd.connections.entry(number).or_default().due_ns = (!has_arrivals).then_some(now_ns);
                 crowd.after(place as u64 * OPENING_NS, Event::Connect(number, 0));
                 if has_arrivals {
@@ -145,7 +147,7 @@ impl Crowd {
                 }
             }
             if has_arrivals {
-                crowd.after(kept as u64 * OPENING_NS, Event::Due(site));
+                crowd.after(clients as u64 * OPENING_NS, Event::Due(site));
             }
         }
         crowd
@@ -185,7 +187,7 @@ impl Crowd {
 
     fn due(&mut self, site: usize) {
         let (per_s, is_kept) = match self.demands[site].asking {
-            Asking::Again(_) | Asking::Now(..) => return,
+            Asking::Again(_) | Asking::Now(..) | Asking::Anew(_) => return,
             Asking::Kept(_, per_s) => (per_s, true),
             Asking::Rising(_, per_s) => (per_s[usize::from(self.now_ns >= self.counts_from_ns)], true),
             Asking::New(per_s) => (per_s, false),
@@ -285,6 +287,13 @@ impl Crowd {
                 };
                 connection.due_ns = Some(self.now_ns + delay_ns);
                 self.after(delay_ns, Event::Ask(number));
+            }
+            Asking::Anew(_) => {
+                self.counts[site].offered += u64::from(self.now_ns >= self.counts_from_ns);
+                let due_ns = Some(self.now_ns + GAP_NS);
+                let number = self.open(site, false);
+                self.connections.entry(number).or_default().due_ns = due_ns;
+                self.after(GAP_NS, Event::Connect(number, 0));
             }
             _ if is_kept => self.free[site].push_back(number),
             _ => {}
