@@ -132,6 +132,19 @@ fn a_connection_for_each_request_may_be_turned_away_by_the_kernel_but_is_answere
 }
 
 #[test]
+fn clients_that_connect_for_each_request_and_ask_again_at_once_leave_no_time_unused() {
+    let peak = per_s(&got(&[site(100, Asking::Anew(16))])[0]);
+    for clients in [200, 400, 1_000, 5_000] {
+        let got = &got(&[site(100, Asking::Anew(clients))])[0];
+        assert!(per_s(got) > peak * 0.95, "{clients}: {} of {peak}", per_s(got));
+        if clients == 200 {
+            assert_eq!(got.refused_ns.len(), 0, "all are served within 80 ms");
+            assert!(got.p99_ms() < ROUND_MS, "{clients}");
+        }
+    }
+}
+
+#[test]
 fn answers_follow_the_weights_however_much_is_refused() {
     for weight in [2, 4] {
         for times in [1.7, 2.5] {

@@ -5,15 +5,15 @@ pub const OVERLOADED_DELAY_NS: u64 = 10_000_000;
 /// The least that a site may have waiting, in requests that its share serves in that time: where its turn comes rarely, who comes between two turns
 /// isn't late.
 pub const WAITING_REQUESTS_MIN: f64 = 2.0;
-/// How long all requests of a site must have waited longer than that before it's overloaded, where those that wait would take longer than
-/// [`BURST_REST_NS`].
+/// How long all requests of a site must have waited longer than that before it's overloaded.
 pub const BURST_NS: u64 = 50_000_000;
-/// The same where they would not, and the site has been overloaded for none of [`CALM_NS`]: a burst may pass.
-pub const SMALL_BURST_NS: u64 = 300_000_000;
+/// How long those that wait may take, and the one before them, as fast as others had their turn since all are late, without the site being overloaded, if it has
+/// been overloaded for none of [`CALM_NS`]: a burst may pass, and clients who ask again once they have been answered become no more.
+pub const BURST_REST_NS: u64 = 150_000_000;
 /// Longer than whoever was refused is held: those of an overload may come back together.
 pub const CALM_NS: u64 = 2 * HOLD_MAX_NS;
-/// How long those that wait may take, as fast as others had their turn since all are late.
-pub const BURST_REST_NS: u64 = 150_000_000;
+/// For how long turns are counted while all are late, before it's seen anew how fast they come.
+pub const TURNS_PERIOD_NS: u64 = 300_000_000;
 /// For how long a site that was overloaded is so again at once, when a request has waited for too long.
 pub const AGAIN_NS: u64 = 1_000_000_000;
 /// A request that has waited less than one part in so many of that shows that a site is overloaded no more.

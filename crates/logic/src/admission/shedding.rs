@@ -2,8 +2,8 @@
 //! and try again a second later. With a full queue alone, the kernel tells clients that they are connected and then doesn't hear what they say.
 
 /// By how much the part falls with each look at which the queue is half full, and rises when it's nearly empty.
-const FALL: f64 = 0.7;
-const RISE: f64 = 1.2;
+const FALL: f64 = 0.8;
+const RISE: f64 = 1.5;
 /// What counts as so much, as one part in so many of what it may hold. As half of it may just have been accepted, half is as good as full.
 const FULL_PART: u32 = 2;
 const EMPTY_PART: u32 = 4;

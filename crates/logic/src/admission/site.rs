@@ -1,6 +1,6 @@
 //! Whether one site's requests wait for too long, by how long each has waited when its turn comes: to be served, and, where the reply takes
 //! turns to be sent, for the first of those. How long a client then takes to read it is no wait of the site's. A queue that never runs low for some
-//! time is overload, not a burst (Nichols and Jacobson, "Controlling Queue Delay", 2012); what then waits longer than a short limit is
+//! time is overload, not a burst or a round of few clients (Nichols and Jacobson, "Controlling Queue Delay", 2012); what then waits longer than a short limit is
 //! thrown away at the head, so that what is served is fresh (as in Maurer, "Fail at Scale", 2015).
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::crowd::Crowd;
 use super::in_flight::{Counted, InFlight};
 use super::limits::{
     AGAIN_NS, BURST_NS, BURST_REST_NS, CALM_NS, CROWD_DELAY_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS,
-    REFUSALS_EACH_REQUEST, RELAXED_PART, SHARE_USED_MIN, SMALL_BURST_NS, WAITING_REQUESTS_MIN,
+    REFUSALS_EACH_REQUEST, RELAXED_PART, SHARE_USED_MIN, TURNS_PERIOD_NS, WAITING_REQUESTS_MIN,
 };
 use super::refusal::Slots;
 use crate::schedule::Cost;
@@ -88,22 +88,26 @@ impl Queue {
         if self.delay_ns <= late_ns / RELAXED_PART || self.waiting == 0 {
             self.relax(now);
         } else if self.delay_ns > late_ns {
-            self.is_overloaded |= self.was_overloaded_within(AGAIN_NS, now) || self.outlasts_a_burst(now, is_calm);
+            self.is_overloaded |= self.was_overloaded_within(AGAIN_NS, now) || self.is_too_much(now, is_calm);
         } else if !self.is_overloaded {
             self.late_since = None;
         }
         self.delay_ns
     }
 
-    /// One more is late. Whether all have been for so long, and so many wait, that it's no burst.
-    fn outlasts_a_burst(&mut self, now: Instant, is_calm: bool) -> bool {
+    /// One more is late. Whether all have been for so long, and so many wait, that it's neither a burst nor a round of few clients.
+    fn is_too_much(&mut self, now: Instant, is_calm: bool) -> bool {
         if self.late_since.is_none() {
             self.late = 0;
         }
         self.late = self.late.saturating_add(1);
         let for_ns = now.ns.saturating_sub(self.late_since.get_or_insert(now).ns);
-        let rest_ns = for_ns.saturating_mul(self.waiting.into()) / u64::from(self.late);
-        for_ns >= if is_calm && rest_ns <= BURST_REST_NS { SMALL_BURST_NS } else { BURST_NS }
+        let rest_ns = for_ns.saturating_mul(u64::from(self.waiting) + 1) / u64::from(self.late);
+        let is_little = is_calm && rest_ns <= BURST_REST_NS;
+        if is_little && for_ns >= TURNS_PERIOD_NS {
+            (self.late_since, self.late) = (Some(now), 0);
+        }
+        for_ns >= BURST_NS && !is_little
     }
 
     fn was_overloaded_within(&self, ns: u64, now: Instant) -> bool {
@@ -357,6 +361,9 @@ mod tests {
     use super::super::{Admission, Verdict};
     use super::*;
 
+    /// Longer than any burst.
+    const LONG_MS: u64 = 10_000;
+
     fn site(cost_us: u64, given: f64) -> Site {
         let mut site = Site::new(SiteLimits::default());
         site.finish(Cost::from_ns(cost_us * 1_000));
@@ -413,18 +420,25 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_that_is_short_or_small() {
+    fn what_is_served_soon_is_no_overload_unless_one_was_lately() {
         let at = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
         // So many come at once, and then one for each that is served, one a millisecond; all have waited for 20 ms.
-        for (waiting, refused_from_ms) in [(145, 301), (155, 51)] {
+        for (waiting, refused_from_ms) in [(145, u64::MAX), (155, 51)] {
             let mut site = site(300, 1.0);
             (0..waiting).for_each(|_| assert!(site.arrive()));
             let mut serve = |ms| site.arrive() && site.start(at(ms), at(20 + ms), true);
-            assert!((1..refused_from_ms).all(&mut serve), "{waiting}");
-            assert!(!serve(refused_from_ms), "{waiting}");
+            assert!((1..refused_from_ms.min(LONG_MS)).all(&mut serve), "{waiting}");
+            assert_eq!(serve(refused_from_ms.min(LONG_MS)), refused_from_ms > LONG_MS, "{waiting}");
         }
-        // After an overload a small one passes no sooner than who was refused has come back.
-        for (calm_ms, refused_from_ms) in [(3_900_u64, 51), (4_100, 301)] {
+        // If turns come less often than they did, that's soon seen.
+        let mut slower = site(300, 1.0);
+        (0..100).for_each(|_| assert!(slower.arrive()));
+        assert!((1..LONG_MS).all(|ms| slower.arrive() && slower.start(at(ms), at(20 + ms), true)));
+        let mut serve =
+            |turn: u64| slower.arrive() && slower.start(at(LONG_MS + 3 * turn), at(LONG_MS + 3 * turn + 20), true);
+        assert!((0..110).any(|turn| !serve(turn)));
+        // After one, those whom it refused may come back together.
+        for (calm_ms, refused_from_ms) in [(3_900_u64, 51), (4_100, u64::MAX)] {
             let mut site = site(300, 1.0);
             (0..400).for_each(|_| assert!(site.arrive()));
             assert!((1..=51).any(|ms| !site.start(at(ms), at(20 + ms), true)));
@@ -432,8 +446,8 @@ mod tests {
             assert_eq!(site.counts().waiting, 0);
             (0..100).for_each(|_| assert!(site.arrive()));
             let mut serve = |ms| site.arrive() && site.start(at(calm_ms + ms), at(calm_ms + 20 + ms), true);
-            assert!((1..refused_from_ms).all(&mut serve), "{calm_ms}");
-            assert!(!serve(refused_from_ms), "{calm_ms}");
+            assert!((1..refused_from_ms.min(LONG_MS)).all(&mut serve), "{calm_ms}");
+            assert_eq!(serve(refused_from_ms.min(LONG_MS)), refused_from_ms > LONG_MS, "{calm_ms}");
         }
     }
 
