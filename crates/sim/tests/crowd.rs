@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leat_sim::crowd::{Asking, Demand, Got, What, run, run_reloaded, run_workers};
+use leat_sim::crowd::{Asking, Demand, Got, What, run, run_priced, run_reloaded, run_workers};
 
 /// Requests of 350 us on average.
 const BURN: What = What::Burn(200, 500);
@@ -75,6 +75,23 @@ fn many_connections_that_ask_again_at_once_cost_little() {
         let got = &got(&[site(100, Asking::Again(connections))])[0];
         assert!(per_s(got) > peak * 0.95, "{connections}: {} of {peak}", per_s(got));
         assert!(got.p99_ms() < P99_MS, "{connections}");
+    }
+}
+
+/// 28 us each, as on a slow machine: a client of whom nothing is looked at for two seconds costs one in that time, and no more.
+#[test]
+fn refusals_that_cost_much_leave_time_for_answers() {
+    const TIMES: u64 = 4;
+    let got = |asking| run_priced(TIMES, &[site(100, asking)], 1, WARM_UP, WINDOW).unwrap().remove(0);
+    let peak = per_s(&got(Asking::Again(16)));
+    let kept = [1.2, 2.0, 5.0, 10.0].map(|times| Asking::Kept(4_000, peak * times));
+    for asking in kept.into_iter().chain([500, 4_000].map(Asking::Again)) {
+        let got = got(asking);
+        let refused_per_s = got.refused_ns.len() as f64 / WINDOW.as_secs_f64();
+        println!("{asking:?}: {} of {peak}, {refused_per_s} refused, p99 {} ms", per_s(&got), got.p99_ms());
+        assert!(per_s(&got) > peak * 0.91, "{asking:?}: {} of {peak}", per_s(&got));
+        assert!(refused_per_s < 2_500.0, "{asking:?}");
+        assert!(got.p99_ms() < P99_MS, "{asking:?}");
     }
 }
 

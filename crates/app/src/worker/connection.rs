@@ -31,6 +31,11 @@ impl Inbox {
         self.held.is_none() && self.kept.is_empty()
     }
 
+    /// Whether all that is there has just come, in one piece.
+    pub(super) fn is_new(&self) -> bool {
+        self.held.is_some()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.held.as_ref().map_or(0, ReceiveBuffer::len) + self.kept.len()
     }
@@ -130,6 +135,8 @@ pub(super) struct Connection<F> {
     pub(super) arrived_us: u32,
     /// For admission control.
     pub(super) last_asked: LastAsked,
+    /// When it's looked at again, if it's held.
+    pub(super) held_until: Instant,
     /// What its site's memory quota knows of.
     pub(super) accounted_bytes: u32,
     /// Discarded after the last reply.
@@ -228,7 +235,7 @@ pub(super) struct Flags {
     pub(super) parked: bool,
     /// Earlier replies wait, or are what is being sent.
     pub(super) coalesced: bool,
-    /// Its last request was refused: what comes next isn't looked at for a while.
+    /// Its last request was refused: what comes next isn't looked at for a while, [`Connection::held_until`] then or before.
     pub(super) held: bool,
     /// It goes to another worker as soon as receiving has stopped.
     pub(super) departing: bool,
@@ -242,6 +249,8 @@ pub(super) struct Flags {
     pub(super) unread: bool,
     /// What comes next may have waited where the worker couldn't see it.
     pub(super) was_hidden: bool,
+    /// It isn't held any more so that it asks anew: what comes next is too old to be served.
+    pub(super) let_go: bool,
     /// A balancer hasn't told yet who the client is.
     pub(super) untold: bool,
     /// A balancer has told.
@@ -323,6 +332,7 @@ impl<F> Connections<F> {
                     listener,
                     arrived_us: 0,
                     last_asked: LastAsked::default(),
+                    held_until: Instant::NEVER,
                     accounted_bytes: 0,
                     lingered_bytes: 0,
                     queued_us: 0,

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use leat_host::reactor::{Completion, Listener as ListeningSocket, Reactor, Socket, TOKEN_INDEX_MAX, Token};
 use leat_host::storage::{Storage, StorageEvent};
-use leat_logic::admission::{Admission, Shedding};
+use leat_logic::admission::{Admission, Holds, Shedding};
 use leat_logic::http::{CachedDate, KnownSections, Limits};
 use leat_logic::schedule::{Cost, Gathering, LeafId, Operation, PolicyKind, Tree};
 use leat_logic::serve::cache::Cache;
@@ -74,7 +74,7 @@ use handler::Handlers;
 use handover::Departures;
 use late::Late;
 use meter::Meter;
-use overload::{Holds, RefusalText};
+use overload::RefusalText;
 use passage::Passages;
 use port::Ports;
 use programs::Programs;
@@ -238,7 +238,10 @@ pub struct Worker<H: Host> {
     meter: Meter,
     gathering: Gathering,
     admission: Admission,
-    holds: Holds,
+    /// Connections that were refused something and have to wait.
+    holds: Holds<Token>,
+    /// What a refusal costs, on average of the last.
+    refusal_ns: u64,
     late: Late,
     /// By site number.
     usages: Usages,
@@ -339,7 +342,8 @@ impl<H: Host> Worker<H> {
             admission: Admission::new(Cost::from_ns(refusal_ns)),
             meter,
             gathering: settings::gathering(&config),
-            holds: Holds::new(refusal_ns),
+            holds: Holds::default(),
+            refusal_ns,
             late: Late::default(),
             usages: Usages::default(),
             looks: Looks { next: Instant::NEVER, count: 0 },

@@ -1,6 +1,5 @@
 //! What becomes of requests when there is more to do than can be done: `Admission` decides, here requests are put before it and refused.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,50 +15,16 @@ use super::{File, Host, Stage, UNKNOWN_SITE, Worker};
 
 /// How the mean cost of refusals moves with each.
 const COST_SHIFT: u32 = 4;
-/// Connections of a site that are let go before their time at once.
-const ENDED_EARLY_MAX: usize = 8;
 
-/// Connections that aren't looked at for a while after a refusal. Each is here once at most.
-#[derive(Debug)]
-pub(super) struct Holds {
-    /// What a refusal costs, on average of the last.
-    cost_ns: u64,
-    /// For each site that has any, in the order in which they end.
-    queues: BTreeMap<u32, VecDeque<(Instant, Token)>>,
-    /// When the first ends.
-    next: Instant,
-}
-
-impl Holds {
-    /// None, where a refusal is taken to cost so much.
-    pub(super) fn new(cost_ns: u64) -> Holds {
-        Holds { cost_ns, queues: BTreeMap::new(), next: Instant::NEVER }
-    }
-
-    pub(super) fn next(&self) -> Instant {
-        self.next
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty()
-    }
-
-    fn add(&mut self, site: u32, token: Token, until: Instant) {
-        self.queues.entry(site).or_default().push_back((until, token));
-        self.next = self.next.min(until);
-    }
-
-    /// Takes a site's first `early` holds, and all that end by `now`.
-    fn take(&mut self, site: u32, now: Instant, early: usize, taken: &mut Vec<Token>) {
-        let Some(queue) = self.queues.get_mut(&site) else { return };
-        let count = queue.iter().take_while(|(until, _)| *until <= now).count().max(early.min(queue.len()));
-        taken.extend(queue.drain(..count).map(|(_, token)| token));
-        if queue.is_empty() {
-            self.queues.remove(&site);
-        }
-        let first = |queue: &VecDeque<(Instant, Token)>| queue.front().map_or(Instant::NEVER, |&(until, _)| until);
-        self.next = self.queues.values().map(first).min().unwrap_or(Instant::NEVER);
-    }
+/// Why a connection is held no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HoldEnd {
+    /// Its time is over.
+    Over,
+    /// There's room, and it has just asked.
+    Fresh,
+    /// There's room for what it asks next; what it has asked is too old.
+    Stale,
 }
 
 /// A refusal's field lines and content, made once: being cheap is what it's for.
@@ -95,11 +60,12 @@ impl<H: Host> Worker<H> {
         }
         let site = site.number as usize;
         self.admission.count_connection(site, &mut connection.last_asked, self.now);
+        let is_let_go = std::mem::take(&mut connection.flags.let_go);
         let verdict = if std::mem::take(&mut connection.flags.was_hidden) {
             // It has waited in the kernel, unless it has come since.
             let since_ns = self.reactor.since_arrival(connection.socket).as_nanos() as u64;
             exchange.started = exchange.started.min(Instant { ns: self.now.ns.saturating_sub(since_ns) });
-            self.admission.arrive_late(site, exchange.started, self.now)
+            self.admission.arrive_late(site, exchange.started, self.now, is_let_go)
         } else {
             self.admission.arrive(site, self.now)
         };
@@ -139,7 +105,7 @@ impl<H: Host> Worker<H> {
         }
         self.had_turn(number);
         self.late.count_turn(number, self.now);
-        if !self.holds.is_empty() && self.admission.counts(number as usize).waiting == 0 {
+        if !self.holds.is_empty() {
             self.end_holds_early(number);
         }
         match verdict {
@@ -204,39 +170,64 @@ impl<H: Host> Worker<H> {
         }
         if refusal.hold_ns > 0 && !connection.flags.held {
             connection.flags.held = true;
-            self.holds.add(connection.site, token, Instant { ns: self.now.ns.saturating_add(refusal.hold_ns) });
+            connection.held_until = Instant { ns: self.now.ns.saturating_add(refusal.hold_ns) };
+            self.holds.add(connection.site, token, connection.held_until);
         }
         let text = self.refusal.clone();
         self.reply(token, Status::SERVICE_UNAVAILABLE, &text.lines, Body::whole(&text.content));
     }
 
-    /// Looks again at connections whose time has come, and at some of every site's if there's nothing else to do.
+    /// Looks again at connections whose time has come, and at some of each site's that has nothing waiting.
     pub(super) fn end_holds(&mut self) {
-        let early = if self.tree.is_empty() { ENDED_EARLY_MAX } else { 0 };
-        let mut ended = Vec::new();
-        for site in self.holds.queues.keys().copied().collect::<Vec<_>>() {
-            self.holds.take(site, self.now, early, &mut ended);
+        for (until, token) in self.holds.take_ended(self.now) {
+            if self.connections.get(token).is_some_and(|connection| connection.held_until == until) {
+                self.end_hold(token, HoldEnd::Over);
+            }
         }
-        ended.into_iter().for_each(|token| self.end_hold(token));
+        self.holds.sites().into_iter().for_each(|site| self.end_holds_early(site));
     }
 
-    /// A site has nothing waiting any more: some whom it refused may ask again, so that it doesn't lose what it's due.
+    /// Has some ask whom a site has refused, if it has nothing waiting: so it doesn't lose what it's due.
     fn end_holds_early(&mut self, site: u32) {
-        let mut ended = Vec::new();
-        self.holds.take(site, self.now, ENDED_EARLY_MAX, &mut ended);
-        ended.into_iter().for_each(|token| self.end_hold(token));
-    }
-
-    fn end_hold(&mut self, token: Token) {
-        let Some(connection) = self.connections.get(token) else { return };
-        if !std::mem::take(&mut connection.flags.held) || connection.flags.closing || connection.exchange.is_some() {
+        let number = site as usize;
+        if self.admission.counts(number).waiting > 0 {
             return;
         }
-        connection.flags.was_hidden = true;
-        if connection.inbox.is_empty() && !connection.flags.ended {
-            self.arm_receive(token);
-        } else {
+        for _ in 0..self.admission.room(number) {
+            if let Some(token) = self.holds.take_fresh(site, self.now) {
+                self.end_hold(token, HoldEnd::Fresh);
+            } else if self.holds.has_asked(site) {
+                match self.admission.let_go(number, self.now) {
+                    Ok(()) => {
+                        self.holds.take_stale(site).into_iter().for_each(|token| self.end_hold(token, HoldEnd::Stale))
+                    }
+                    Err(at) => return self.holds.look_at(at),
+                }
+            }
+        }
+    }
+
+    fn end_hold(&mut self, token: Token, end: HoldEnd) {
+        let Some(connection) = self.connections.get(token) else { return };
+        let flags = &mut connection.flags;
+        if !std::mem::take(&mut flags.held) || flags.closing || connection.exchange.is_some() {
+            return;
+        }
+        let has_asked = !connection.inbox.is_empty();
+        flags.was_hidden = end != HoldEnd::Fresh && (has_asked || !flags.receiving);
+        flags.let_go = end == HoldEnd::Stale;
+        if has_asked || flags.ended {
             self.queue(Stage::Receive, token);
+        } else {
+            self.arm_receive(token);
+        }
+    }
+
+    /// Something has come on a connection, or had when it was refused, that is to be looked at later.
+    pub(super) fn ask_while_held(&mut self, token: Token) {
+        let connection = &self.connections[token];
+        if connection.flags.held && connection.exchange.is_none() {
+            self.holds.ask(connection.site, token, self.now);
         }
     }
 
@@ -247,8 +238,8 @@ impl<H: Host> Worker<H> {
         let is_first = self.connections[token].http.request_count() == 1;
         let connecting_ns = self.meter.price(Operation::Accept, 0) + self.meter.price(Operation::Close, 0);
         let whole_ns = cost_ns + if is_first { connecting_ns } else { 0 };
-        self.holds.cost_ns = self.holds.cost_ns - (self.holds.cost_ns >> COST_SHIFT) + (whole_ns >> COST_SHIFT);
-        self.admission.set_refusal_cost(Cost::from_ns(self.holds.cost_ns));
+        self.refusal_ns = self.refusal_ns - (self.refusal_ns >> COST_SHIFT) + (whole_ns >> COST_SHIFT);
+        self.admission.set_refusal_cost(Cost::from_ns(self.refusal_ns));
         if refusal.is_covered {
             let nobody = self.leaves[UNKNOWN_SITE as usize][0];
             self.tree.return_to_keeper(leaf, nobody, unknown_ns);

@@ -10,6 +10,7 @@ use leat_logic::http::{
 };
 use leat_logic::schedule::Operation;
 
+use super::connection::Connection;
 use super::exchange::Exchange;
 use super::settings::{Listener, Site};
 use super::stream::News;
@@ -17,6 +18,8 @@ use super::{Host, Stage, Worker, before};
 
 /// Unread bytes after which a connection stops receiving: the client's kernel keeps the rest.
 const INBOX_BYTES_MAX: usize = 128 * 1024;
+/// The same of one that is held after a refusal: a request, and no more.
+const HELD_INBOX_BYTES_MAX: usize = 16 * 1024;
 /// Exchanges kept for use by later requests.
 const SPARE_EXCHANGES_MAX: usize = 256;
 /// Bytes that are read and discarded after a last reply: what a fast client sends of what has been refused before it looks at the reply.
@@ -44,9 +47,12 @@ impl<H: Host> Worker<H> {
         if connection.exchange.is_none() && !connection.flags.held && !connection.flags.departing {
             self.queue(Stage::Receive, token);
         } else {
+            let is_new = connection.inbox.is_new();
             connection.inbox.keep(&mut self.reactor);
             if connection.expects_content() {
                 self.queue(Stage::Transmit, token);
+            } else if is_new {
+                self.ask_while_held(token);
             }
         }
         self.bound_inbox(token);
@@ -55,7 +61,7 @@ impl<H: Host> Worker<H> {
     /// Has the client's kernel keep what comes further, if too much waits here: for a reply that goes out first, or for its site's turn.
     fn bound_inbox(&mut self, token: Token) {
         let Some(connection) = self.connections.get(token) else { return };
-        let is_full = self.gates[connection.site as usize].is_full() || connection.inbox.len() > INBOX_BYTES_MAX;
+        let is_full = self.gates[connection.site as usize].is_full() || is_inbox_full(connection);
         if is_full && connection.flags.receiving && !connection.flags.pausing {
             connection.flags.pausing = true;
             self.reactor.pause(connection.socket, token);
@@ -314,8 +320,7 @@ impl<H: Host> Worker<H> {
         if is_heirs || connection.flags.departing {
             self.hand_over(token);
         } else if connection.awaits_content()
-            || connection.inbox.len() <= INBOX_BYTES_MAX
-                && (connection.exchange.is_none() || connection.expects_content())
+            || !is_inbox_full(connection) && (connection.exchange.is_none() || connection.expects_content())
         {
             self.receive_on(token);
         }
@@ -365,6 +370,12 @@ pub(super) enum First {
     TooLarge,
     Misdirected,
     Bad(Status),
+}
+
+/// Whether more waits at a connection than it may bring before that has been looked at.
+fn is_inbox_full<F>(connection: &Connection<F>) -> bool {
+    let max = if connection.flags.held { HELD_INBOX_BYTES_MAX } else { INBOX_BYTES_MAX };
+    connection.inbox.len() > max
 }
 
 /// Fills in what a request says beyond its head. Returns the number of the site that it's for, and what comes first.

@@ -295,7 +295,7 @@ impl<H: Host> Worker<H> {
         let is_refusal = connection.exchange.as_ref().is_some_and(|exchange| exchange.refusal.is_some());
         // Only a close, or what a pipelining client has sent already, waits for the completion.
         let unhurried = persistence != Persistence::Close && connection.inbox.is_empty() && !connection.flags.ended;
-        if persistence != Persistence::Close && !connection.flags.held {
+        if persistence != Persistence::Close {
             self.arm_receive(token);
         }
         let operation = if is_refusal { Operation::Refuse } else { Operation::Send };

@@ -355,7 +355,9 @@ impl<H: Host> Worker<H> {
         match after {
             AfterReply::NextRequest | AfterReply::DrainBody => {
                 if connection.flags.held && !connection.flags.ended {
-                    // Looked at again by `end_holds`.
+                    if !connection.inbox.is_empty() {
+                        self.ask_while_held(token);
+                    }
                 } else if !connection.inbox.is_empty() || connection.flags.ended {
                     connection.arrived_us = self.now_us;
                     self.queue(Stage::Receive, token);

@@ -35,6 +35,10 @@ pub const REFUSAL_BURST_NS: u64 = 10_000_000;
 pub const HOLD_MAX_NS: u64 = 2_000_000_000;
 /// Work waiting, by what requests cost on average, above which nothing is accepted while refusals are booked out.
 pub const ACCEPTING_WAITING_NS_MAX: u64 = OVERLOADED_DELAY_NS / 2;
+/// Who is held and has asked within this time is served if there is room: nobody waits long then.
+pub const FRESH_NS: u64 = OVERLOADED_DELAY_NS / 2;
+/// The most that are let in at once where there is room.
+pub const LET_IN_MAX: u64 = 8;
 /// Requests that cost less than this many refusals aren't refused for being late: it would hardly help.
 pub const REFUSALS_EACH_REQUEST: u64 = 4;
 /// What a client that is refused is told to wait, in seconds.

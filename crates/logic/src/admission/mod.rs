@@ -8,6 +8,7 @@
 //! | `crowd` | how many connections ask for one site |
 //! | `in_flight` | how many requests of a site are in flight on all workers |
 //! | `refusal` | how many refusals a worker can afford |
+//! | `holds` | who of those that were refused is served or asks anew first |
 //! | `shedding` | what part of those who connect is let in |
 //! | `aggregate` | how much a site or an owner may send, read, compute and hold on all workers |
 //! | `access` | whether a client may ask for a path, by its address and how often it asks |
@@ -21,6 +22,7 @@ mod access;
 mod aggregate;
 mod client_rates;
 mod crowd;
+mod holds;
 mod in_flight;
 pub mod limits;
 mod quota;
@@ -34,6 +36,7 @@ pub use access::{AccessRule, Denial, judge};
 pub use aggregate::{Aggregate, Rate, Resource};
 pub use client_rates::{ClientRate, ClientRates};
 pub use crowd::LastAsked;
+pub use holds::Holds;
 pub use in_flight::InFlight;
 pub use quota::Quotas;
 pub use refusal::Refusal;
@@ -187,8 +190,8 @@ impl Admission {
 
     /// As [`Admission::arrive`], for a request that may have waited where the worker couldn't see it: on a connection that was held after a
     /// refusal, or in the listener's queue. While requests are refused at all, what is late by now is, if it's worth it: a late reply is what
-    /// refusals are there to prevent. It's not held again where there's room for what it asks next, which is fresh.
-    pub fn arrive_late(&mut self, site: usize, arrived: Instant, now: Instant) -> Verdict {
+    /// refusals are there to prevent. It's not held again where there's room for what it asks next, which is fresh, or it was let go for that.
+    pub fn arrive_late(&mut self, site: usize, arrived: Instant, now: Instant, is_let_go: bool) -> Verdict {
         let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
         let is_late = now.ns.saturating_sub(arrived.ns) > known.late_ns();
         let may_be_refused = known.limits.standing == Standing::Ordinary && known.is_worth_refusing(self.budget.cost());
@@ -197,8 +200,22 @@ impl Admission {
         }
         known.refused_late += 1;
         let refusal = self.budget.refuse(&mut known.slots, known.share, now);
-        let hold_ns = if known.has_room() { 0 } else { refusal.hold_ns };
+        let hold_ns = if is_let_go || known.has_room(now) { 0 } else { refusal.hold_ns };
         Verdict::Refuse(Refusal { hold_ns, ..refusal })
+    }
+
+    /// For how many requests of a site's there's room that has none waiting: they'd have their turn soon. At least one.
+    #[must_use]
+    pub fn room(&self, site: usize) -> usize {
+        self.sites.get(site).map_or(1, Site::room)
+    }
+
+    /// Lets one of a site's go that was held and has asked for something too old to be served, to be refused again at once and ask anew.
+    ///
+    /// # Errors
+    /// Enough have been for the time being; when the next may be.
+    pub fn let_go(&mut self, site: usize, now: Instant) -> Result<(), Instant> {
+        self.sites.get_mut(site).map_or(Ok(()), |site| site.let_go(now))
     }
 
     /// Whether so much was refused lately that requests may wait where the worker can't see it: [`Admission::arrive_late`] is for them.

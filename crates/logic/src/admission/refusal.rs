@@ -29,12 +29,12 @@ fn end_max_ns(now: Instant) -> u64 {
 }
 
 impl Slots {
-    fn book(&mut self, slot_ns: u64, now: Instant) {
+    pub(super) fn book(&mut self, slot_ns: u64, now: Instant) {
         let begin_ns = self.booked_until.ns.max(now.ns);
         self.booked_until.ns = begin_ns.saturating_add(slot_ns).min(end_max_ns(now));
     }
 
-    fn booked_ns(&self, now: Instant) -> u64 {
+    pub(super) fn booked_ns(&self, now: Instant) -> u64 {
         self.booked_until.ns.saturating_sub(now.ns)
     }
 

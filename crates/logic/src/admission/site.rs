@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::crowd::Crowd;
 use super::in_flight::{Counted, InFlight};
 use super::limits::{
-    AGAIN_NS, BURST_NS, BURST_REST_NS, CALM_NS, CROWD_DELAY_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS,
+    AGAIN_NS, BURST_NS, BURST_REST_NS, CALM_NS, CROWD_DELAY_NS, LET_IN_MAX, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS,
     REFUSALS_EACH_REQUEST, RELAXED_PART, SHARE_USED_MIN, TURNS_PERIOD_NS, WAITING_REQUESTS_MIN,
 };
 use super::refusal::Slots;
@@ -151,6 +151,8 @@ pub(super) struct Site {
     pub(super) share: f64,
     /// For what it has refused.
     pub(super) slots: Slots,
+    /// For those who ask anew, as they were refused and not held.
+    anew: Slots,
     /// Moving average of what requests cost; 0 when nothing is known.
     cost_ns: u64,
 }
@@ -171,6 +173,7 @@ impl Site {
             is_held_up: false,
             share: 1.0,
             slots: Slots::default(),
+            anew: Slots::default(),
             cost_ns: 0,
         }
     }
@@ -318,10 +321,36 @@ impl Site {
         f64::from(queue.waiting) * self.cost_ns as f64 / self.share > self.late_ns() as f64
     }
 
-    /// Whether what comes now will have its turn soon.
-    pub(super) fn has_room(&self) -> bool {
-        let is_soon = |queue: &Queue| queue.waiting == 0 || queue.delay_ns < self.late_ns() / RELAXED_PART;
-        self.is_small_crowd() || (is_soon(&self.requests) && is_soon(&self.replies))
+    /// Whether what one asks anew will have its turn soon who is refused now; if so, that's counted on.
+    pub(super) fn has_room(&mut self, now: Instant) -> bool {
+        let is_soon = |queue: &Queue| queue.waiting == 0 || queue.delay_ns < self.soon_ns();
+        self.is_small_crowd() || (is_soon(&self.requests) && is_soon(&self.replies) && self.let_go(now).is_ok())
+    }
+
+    /// What has its turn within this time isn't late, nor makes others so.
+    fn soon_ns(&self) -> u64 {
+        self.late_ns() / RELAXED_PART
+    }
+
+    /// How long one of its requests keeps it at work.
+    fn turn_ns(&self) -> u64 {
+        (self.cost_ns as f64 / self.share) as u64
+    }
+
+    /// How many requests have their turn soon where none waits.
+    pub(super) fn room(&self) -> usize {
+        (self.soon_ns() / self.turn_ns().max(1)).clamp(1, LET_IN_MAX) as usize
+    }
+
+    /// One is refused and may ask anew at once: so many as can be served then. With more, each would be refused again, and none served for all the refusing;
+    /// whoever doesn't ask is made up for in the time in which it would have been served.
+    pub(super) fn let_go(&mut self, now: Instant) -> Result<(), Instant> {
+        let (booked_ns, soon_ns) = (self.anew.booked_ns(now), self.soon_ns());
+        if booked_ns > 0 && booked_ns >= soon_ns {
+            return Err(Instant { ns: now.ns + (booked_ns - soon_ns).max(1) });
+        }
+        self.anew.book(self.turn_ns(), now);
+        Ok(())
     }
 
     fn waiting(&self) -> u32 {
@@ -508,7 +537,7 @@ mod tests {
             (0..100).for_each(|_| assert_eq!(admission.arrive(0, at(0)), Verdict::Admit));
             assert!((0..100).all(|_| admission.start(0, at(0), at(1_200)) != Verdict::Admit));
             assert!(admission.is_holding(at(1_200)));
-            let verdict = admission.arrive_late(0, at(1_200), at(1_220));
+            let verdict = admission.arrive_late(0, at(1_200), at(1_220), false);
             assert_eq!(verdict == Verdict::Admit, is_served, "{cost_us} us, where a refusal costs 10");
         }
     }

@@ -102,6 +102,8 @@ pub(super) struct Crowd {
     /// The part of those who connect that is heard, and how many weren't.
     pub(super) let_in: f64,
     pub(super) dropped: u32,
+    /// How many times what they do on a machine of today operations cost.
+    pub(super) price_times: u64,
     /// Connections with something for the reactor.
     pub(super) ready: VecDeque<u32>,
     next_connection: u32,
@@ -124,6 +126,7 @@ impl Crowd {
             queue_max: QUEUE_MAX,
             let_in: 1.0,
             dropped: 0,
+            price_times: 1,
             ready: VecDeque::new(),
             next_connection: 1,
             events: BTreeSet::new(),

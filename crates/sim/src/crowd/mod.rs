@@ -118,6 +118,22 @@ pub fn run_interrupted(
     Ok(engine.measure(warm_up, window)?.remove(0))
 }
 
+/// As [`run`], where what the worker does with sockets costs `times` what it does on a machine of today.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_priced(
+    times: u64,
+    demands: &[Demand],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Got>> {
+    let mut engine = Engine::new(configure(demands), &[demands.to_vec()], seed)?;
+    engine.scenes[0].crowd.borrow_mut().price_times = times;
+    Ok(engine.measure(warm_up, window)?.remove(0))
+}
+
 /// As [`run`], with a reload at the end of `warm_up`, by a configuration that `change` has changed; what each site got from then on.
 ///
 /// # Errors

@@ -65,10 +65,10 @@ impl CrowdReactor {
         self.rung.clone()
     }
 
-    /// Does something that takes so long; what else happens meanwhile.
+    /// Does something that takes so long on a machine of today; what else happens meanwhile.
     fn work(&mut self, ns: u64) {
         let mut world = self.world.borrow_mut();
-        world.work(ns);
+        world.work(ns * self.crowd.borrow().price_times);
         self.crowd.borrow_mut().advance_to(world.agenda.now_ns());
     }
 
@@ -84,10 +84,11 @@ impl CrowdReactor {
 
     fn send_part(&mut self, socket: Socket, head: &[u8], len: usize) -> SendNow {
         self.work(SEND_NS);
-        match self.crowd.borrow_mut().take(socket.0, head, len) {
+        let taken = self.crowd.borrow_mut().take(socket.0, head, len);
+        match taken {
             None => SendNow::Blocked,
             Some(count) => {
-                self.world.borrow_mut().work(count as u64 * KIB_NS / 1024);
+                self.work(count as u64 * KIB_NS / 1024);
                 SendNow::Sent(count)
             }
         }
