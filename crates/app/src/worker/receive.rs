@@ -275,7 +275,10 @@ impl<H: Host> Worker<H> {
             // There's nothing to be looked at, and its site's turn may never come.
             self.close(token);
         } else if connection.exchange.is_none() {
-            self.queue(Stage::Receive, token);
+            // What one has asked that is held is looked at later, whether it has gone meanwhile or not.
+            if !connection.flags.held || connection.inbox.is_empty() {
+                self.queue(Stage::Receive, token);
+            }
         } else {
             // The request in progress is still answered: the client may have ended only its own side.
             if connection.inbox.is_empty() {
