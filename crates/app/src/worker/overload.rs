@@ -197,21 +197,23 @@ impl<H: Host> Worker<H> {
             if let Some(token) = self.holds.take_fresh(site, self.now) {
                 self.end_hold(token, HoldEnd::Fresh);
             } else if self.holds.has_asked(site) {
-                match self.admission.let_go(number, self.now) {
-                    Ok(()) => {
-                        self.holds.take_stale(site).into_iter().for_each(|token| self.end_hold(token, HoldEnd::Stale))
-                    }
-                    Err(at) => return self.holds.look_at(at),
+                if let Err(at) = self.admission.let_go(number, self.now) {
+                    return self.holds.look_at(at);
                 }
+                // Of some who have asked the time was over since.
+                while let Some(token) = self.holds.take_stale(site)
+                    && !self.end_hold(token, HoldEnd::Stale)
+                {}
             }
         }
     }
 
-    fn end_hold(&mut self, token: Token, end: HoldEnd) {
-        let Some(connection) = self.connections.get(token) else { return };
+    /// Whether it was held until now.
+    fn end_hold(&mut self, token: Token, end: HoldEnd) -> bool {
+        let Some(connection) = self.connections.get(token) else { return false };
         let flags = &mut connection.flags;
         if !std::mem::take(&mut flags.held) || flags.closing || connection.exchange.is_some() {
-            return;
+            return false;
         }
         let has_asked = !connection.inbox.is_empty();
         flags.was_hidden = end != HoldEnd::Fresh && (has_asked || !flags.receiving);
@@ -221,6 +223,7 @@ impl<H: Host> Worker<H> {
         } else {
             self.arm_receive(token);
         }
+        true
     }
 
     /// Something has come on a connection, or had when it was refused, that is to be looked at later.
