@@ -263,3 +263,37 @@ fn who_has_asked_for_what_may_have_been_done_is_told_when_its_node_dies() {
         assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     }
 }
+
+/// A node that refuses much tells of its refusals too, as who was refused has often asked again by the time it dies.
+#[test]
+fn who_is_refused_again_and_again_is_cut_by_no_nodes_death() {
+    const OF_SITE: &str = "max_in_flight = 1\n[[site.handler]]\npath = '/burn'\nburn = { us = 2000 }\n";
+    if !is_possible() {
+        return;
+    }
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        let (lab, folder) = (Lab::new(), Folder::new("refused"));
+        up_with(&lab, &folder, begun, &BTreeMap::new(), ["policy = 'round_robin'", OF_SITE]);
+        let clients = lab.at("client1", || (0..48).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+        let (served, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        let ask_once = |(stream, rest): &mut (TcpStream, Vec<u8>)| {
+            ask(stream, &["burn"]);
+            let (head, _) = read_any_reply(stream, rest).expect("a reply");
+            assert!(head.starts_with("HTTP/1.1 200 ") || head.starts_with("HTTP/1.1 503 "), "{head}");
+            if head.starts_with("HTTP/1.1 200 ") { &served } else { &refused }.fetch_add(1, Ordering::Relaxed);
+        };
+        let recovered = || lab.number("dispatcher", "leat_flows_recovered_total");
+        let cut = || lab.number("dispatcher", "leat_flows_cut_total");
+        asking(clients, ask_once, || {
+            for node in ["n1", "n2", "n3"] {
+                let (before, known) = ([&served, &refused].map(|count| count.load(Ordering::Relaxed)), recovered());
+                within("some are served and some refused", || {
+                    served.load(Ordering::Relaxed) > before[0] + 100 && refused.load(Ordering::Relaxed) > before[1] + 50
+                });
+                lab.kill_engine(node);
+                within("what it had goes on", || recovered() > known || cut() > 0);
+            }
+        });
+        assert_eq!(cut(), 0);
+    }
+}

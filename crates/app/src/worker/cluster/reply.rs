@@ -117,15 +117,10 @@ fn reply_of<F>(exchange: &Exchange<F>, pieces: impl FnOnce() -> Vec<Left>) -> Op
     })
 }
 
-/// Whether a reply of so many bytes is worth telling of as it stands: a refusal is to cost as little as it can.
-fn is_told_as_it_stands<F>(exchange: &Exchange<F>, length: usize) -> bool {
-    length <= TOLD_AS_IT_STANDS_BYTES_MAX && exchange.refusal.is_none()
-}
-
-/// A reply that goes on as it stands, whoever sends it.
+/// A reply that goes on as it stands, whoever sends it; `None` for one that's too long for that. A refusal is told of, too: whoever was refused asks again.
 fn literal_reply<F>(exchange: &Exchange<F>, parts: &[&[u8]]) -> Option<ReplyState> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
-    let site = exchange.site.as_ref().filter(|_| is_told_as_it_stands(exchange, length))?;
+    let site = exchange.site.as_ref().filter(|_| length <= TOLD_AS_IT_STANDS_BYTES_MAX)?;
     Some(ReplyState {
         site: site.name.clone(),
         path: Vec::new(),
@@ -582,18 +577,7 @@ fn arrival_token(number: u16) -> Token {
 
 #[cfg(test)]
 mod tests {
-    use leat_logic::admission::Refusal;
-
     use super::*;
-
-    #[test]
-    fn short_replies_are_told_of_as_they_stand_and_refusals_arent() {
-        let mut exchange = Exchange::<()>::new();
-        assert!(is_told_as_it_stands(&exchange, TOLD_AS_IT_STANDS_BYTES_MAX));
-        assert!(!is_told_as_it_stands(&exchange, TOLD_AS_IT_STANDS_BYTES_MAX + 1));
-        exchange.refusal = Some(Refusal { retry_after_s: 1, hold_ns: 0, is_covered: true });
-        assert!(!is_told_as_it_stands(&exchange, 100));
-    }
 
     #[test]
     fn what_is_the_contents_own_is_a_run_of_it() {
