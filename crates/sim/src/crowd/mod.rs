@@ -112,10 +112,9 @@ pub fn run_interrupted(
     warm_up: Duration,
     window: Duration,
 ) -> io::Result<Vec<Got>> {
-    let mut engine = Engine::new(configure(demands), &[demands.to_vec()], seed)?;
     let (each, lasts) = interruption;
-    engine.scenes[0].world.borrow_mut().interruption = Some((each.as_nanos() as u64, lasts.as_nanos() as u64));
-    Ok(engine.measure(warm_up, window)?.remove(0))
+    let interruption = Some((each.as_nanos() as u64, lasts.as_nanos() as u64));
+    run_on(|scene| scene.world.borrow_mut().interruption = interruption, demands, seed, warm_up, window)
 }
 
 /// As [`run`], where what the worker does with sockets costs `times` what it does on a machine of today.
@@ -129,8 +128,19 @@ pub fn run_priced(
     warm_up: Duration,
     window: Duration,
 ) -> io::Result<Vec<Got>> {
+    run_on(|scene| scene.crowd.borrow_mut().price_times = times, demands, seed, warm_up, window)
+}
+
+/// As [`run`], on a machine that `change` has changed.
+fn run_on(
+    change: impl FnOnce(&Scene),
+    demands: &[Demand],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Got>> {
     let mut engine = Engine::new(configure(demands), &[demands.to_vec()], seed)?;
-    engine.scenes[0].crowd.borrow_mut().price_times = times;
+    change(&engine.scenes[0]);
     Ok(engine.measure(warm_up, window)?.remove(0))
 }
 
