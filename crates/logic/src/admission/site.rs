@@ -346,8 +346,8 @@ impl Site {
     /// whoever doesn't ask is made up for in the time in which it would have been served.
     pub(super) fn let_go(&mut self, now: Instant) -> Result<(), Instant> {
         let (booked_ns, soon_ns) = (self.anew.booked_ns(now), self.soon_ns());
-        if booked_ns > 0 && booked_ns >= soon_ns {
-            return Err(Instant { ns: now.ns + (booked_ns - soon_ns).max(1) });
+        if booked_ns > soon_ns {
+            return Err(Instant { ns: now.ns + (booked_ns - soon_ns) });
         }
         self.anew.book(self.turn_ns(), now);
         Ok(())
@@ -540,6 +540,19 @@ mod tests {
             let verdict = admission.arrive_late(0, at(1_200), at(1_220), false);
             assert_eq!(verdict == Verdict::Admit, is_served, "{cost_us} us, where a refusal costs 10");
         }
+    }
+
+    #[test]
+    fn no_more_ask_anew_than_are_served_meanwhile() {
+        let at = |us: u64| Instant { ns: 1_000_000_000 + us * 1_000 };
+        // At once what takes 2.5 ms, and then one in the time of each.
+        for (share, at_once, next_us) in [(1.0, 9, 200), (0.5, 5, 500), (0.01, 1, 15_000)] {
+            let mut site = site(300, share);
+            assert!((0..at_once).all(|_| site.let_go(at(0)) == Ok(())), "{share}");
+            assert_eq!(site.let_go(at(0)), Err(at(next_us)), "{share}");
+            assert_eq!([site.let_go(at(next_us)).is_ok(), site.let_go(at(next_us)).is_ok()], [true, false], "{share}");
+        }
+        assert_eq!([1.0, 0.5, 0.01].map(|share| site(300, share).room()), [8, 4, 1]);
     }
 
     #[test]
