@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leat_sim::crowd::{Asking, Demand, Got, What, run, run_priced, run_reloaded, run_workers};
+use leat_sim::crowd::{Asking, Demand, Got, What, run, run_priced, run_reloaded, run_short_of_buffers, run_workers};
 
 /// Requests of 350 us on average.
 const BURN: What = What::Burn(200, 500);
@@ -92,6 +92,17 @@ fn refusals_that_cost_much_leave_time_for_answers() {
         assert!(per_s(&got) > peak * 0.91, "{asking:?}: {} of {peak}", per_s(&got));
         assert!(refused_per_s < 2_500.0, "{asking:?}");
         assert!(got.p99_ms() < P99_MS, "{asking:?}");
+    }
+}
+
+/// Who was refused is heard then, too.
+#[test]
+fn an_overload_leaves_time_for_answers_where_receive_buffers_are_short() {
+    let peak = peak();
+    for asking in [Asking::Kept(4_000, BURNS_PER_S * 2.0), Asking::Again(500)] {
+        let got = run_short_of_buffers(&[site(100, asking)], 1, WARM_UP, WINDOW).unwrap().remove(0);
+        println!("{asking:?}: {} of {peak}", per_s(&got));
+        assert!(per_s(&got) > peak * 0.95, "{asking:?}: {} of {peak}", per_s(&got));
     }
 }
 

@@ -31,11 +31,6 @@ impl Inbox {
         self.held.is_none() && self.kept.is_empty()
     }
 
-    /// Whether all that is there has just come, in one piece.
-    pub(super) fn is_new(&self) -> bool {
-        self.held.is_some()
-    }
-
     pub(super) fn len(&self) -> usize {
         self.held.as_ref().map_or(0, ReceiveBuffer::len) + self.kept.len()
     }
@@ -237,6 +232,8 @@ pub(super) struct Flags {
     pub(super) coalesced: bool,
     /// Its last request was refused: what comes next isn't looked at for a while, [`Connection::held_until`] then or before.
     pub(super) held: bool,
+    /// While it's held, something has come.
+    pub(super) asked: bool,
     /// It goes to another worker as soon as receiving has stopped.
     pub(super) departing: bool,
     /// It goes to the next engine as soon as the reactor has let go of it.

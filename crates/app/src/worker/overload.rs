@@ -170,6 +170,7 @@ impl<H: Host> Worker<H> {
         }
         if refusal.hold_ns > 0 && !connection.flags.held {
             connection.flags.held = true;
+            connection.flags.asked = false;
             connection.held_until = Instant { ns: self.now.ns.saturating_add(refusal.hold_ns) };
             self.holds.add(connection.site, token, connection.held_until);
         }
@@ -228,8 +229,11 @@ impl<H: Host> Worker<H> {
 
     /// Something has come on a connection, or had when it was refused, that is to be looked at later.
     pub(super) fn ask_while_held(&mut self, token: Token) {
-        let connection = &self.connections[token];
-        if connection.flags.held && connection.exchange.is_none() {
+        let connection = &mut self.connections[token];
+        if connection.flags.held
+            && connection.exchange.is_none()
+            && !std::mem::replace(&mut connection.flags.asked, true)
+        {
             self.holds.ask(connection.site, token, self.now);
         }
     }

@@ -47,11 +47,10 @@ impl<H: Host> Worker<H> {
         if connection.exchange.is_none() && !connection.flags.held && !connection.flags.departing {
             self.queue(Stage::Receive, token);
         } else {
-            let is_new = connection.inbox.is_new();
             connection.inbox.keep(&mut self.reactor);
             if connection.expects_content() {
                 self.queue(Stage::Transmit, token);
-            } else if is_new {
+            } else {
                 self.ask_while_held(token);
             }
         }

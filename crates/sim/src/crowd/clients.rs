@@ -104,6 +104,8 @@ pub(super) struct Crowd {
     pub(super) dropped: u32,
     /// How many times what they do on a machine of today operations cost.
     pub(super) price_times: u64,
+    /// The kernel has filled nearly all receive buffers.
+    pub(super) is_short_of_buffers: bool,
     /// Connections with something for the reactor.
     pub(super) ready: VecDeque<u32>,
     next_connection: u32,
@@ -127,6 +129,7 @@ impl Crowd {
             let_in: 1.0,
             dropped: 0,
             price_times: 1,
+            is_short_of_buffers: false,
             ready: VecDeque::new(),
             next_connection: 1,
             events: BTreeSet::new(),

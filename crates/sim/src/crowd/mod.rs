@@ -131,6 +131,19 @@ pub fn run_priced(
     run_on(|scene| scene.crowd.borrow_mut().price_times = times, demands, seed, warm_up, window)
 }
 
+/// As [`run`], where nearly all receive buffers are full whenever the worker looks.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_short_of_buffers(
+    demands: &[Demand],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Got>> {
+    run_on(|scene| scene.crowd.borrow_mut().is_short_of_buffers = true, demands, seed, warm_up, window)
+}
+
 /// As [`run`], on a machine that `change` has changed.
 fn run_on(
     change: impl FnOnce(&Scene),

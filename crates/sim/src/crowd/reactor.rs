@@ -315,7 +315,7 @@ impl Reactor for CrowdReactor {
     }
 
     fn free_buffers(&self) -> usize {
-        self.free.len()
+        if self.crowd.borrow().is_short_of_buffers { 0 } else { self.free.len() }
     }
 
     fn has_more(&self) -> bool {

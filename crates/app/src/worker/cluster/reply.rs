@@ -117,10 +117,9 @@ fn reply_of<F>(exchange: &Exchange<F>, pieces: impl FnOnce() -> Vec<Left>) -> Op
     })
 }
 
-/// A reply that goes on as it stands, whoever sends it; `None` for one that's too long for that. A refusal is told of, too: whoever was refused asks again.
+/// A reply that goes on as it stands, whoever sends it. A refusal is told of, too: whoever was refused asks again.
 fn literal_reply<F>(exchange: &Exchange<F>, parts: &[&[u8]]) -> Option<ReplyState> {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    let site = exchange.site.as_ref().filter(|_| length <= TOLD_AS_IT_STANDS_BYTES_MAX)?;
+    let (site, bytes) = (exchange.site.as_ref()?, as_it_stands(parts)?);
     Some(ReplyState {
         site: site.name.clone(),
         path: Vec::new(),
@@ -129,9 +128,15 @@ fn literal_reply<F>(exchange: &Exchange<F>, parts: &[&[u8]]) -> Option<ReplyStat
         complete_length: 0,
         status: exchange.status,
         content_bytes: exchange.body_bytes,
-        pieces: vec![Left::Literal(parts.concat())],
+        pieces: vec![Left::Literal(bytes)],
         resend_bytes: 0,
     })
+}
+
+/// All of a reply that is told of as it stands; `None` if it's too long for that.
+fn as_it_stands(parts: &[&[u8]]) -> Option<Vec<u8>> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    (length <= TOLD_AS_IT_STANDS_BYTES_MAX).then(|| parts.concat())
 }
 
 /// A reply that another server has begun, with so much content; `None` for one that can't go on elsewhere.
@@ -578,6 +583,13 @@ fn arrival_token(number: u16) -> Token {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_replies_are_told_of_as_they_stand() {
+        let (head, content) = ([b'h'; 96], [b'c'; TOLD_AS_IT_STANDS_BYTES_MAX - 96]);
+        assert_eq!(as_it_stands(&[&head, &content]), Some([&head[..], &content].concat()));
+        assert_eq!(as_it_stands(&[&head, &content, b"x"]), None);
+    }
 
     #[test]
     fn what_is_the_contents_own_is_a_run_of_it() {
