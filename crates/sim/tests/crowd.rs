@@ -161,14 +161,46 @@ fn a_connection_for_each_request_may_be_turned_away_by_the_kernel_but_is_answere
 
 #[test]
 fn clients_that_connect_for_each_request_and_ask_again_at_once_leave_no_time_unused() {
-    let peak = per_s(&got(&[site(100, Asking::Anew(16))])[0]);
-    for clients in [200, 400, 1_000, 5_000] {
-        let got = &got(&[site(100, Asking::Anew(clients))])[0];
-        assert!(per_s(got) > peak * 0.95, "{clients}: {} of {peak}", per_s(got));
-        if clients == 200 {
-            assert_eq!(got.refused_ns.len(), 0, "all are served within 80 ms");
-            assert!(got.p99_ms() < ROUND_MS, "{clients}");
+    for (times, sizes) in [(1, &[200, 400, 700, 1_500, 5_000][..]), (4, &[700, 1_500, 5_000])] {
+        let got = |clients| {
+            let demands = [site(100, Asking::Anew(clients))];
+            run_priced(times, &demands, 1, WARM_UP, WINDOW).unwrap().remove(0)
+        };
+        let peak = per_s(&got(16));
+        for &clients in sizes {
+            let got = got(clients);
+            println!("{clients} at {times}: {} of {peak}, {} refused", per_s(&got), got.refused_ns.len());
+            assert!(per_s(&got) > peak * 0.95, "{clients} at {times}: {} of {peak}", per_s(&got));
+            if clients == 200 {
+                assert_eq!(got.refused_ns.len(), 0, "all are served within 80 ms");
+                assert!(got.p99_ms() < ROUND_MS, "{clients}");
+            }
         }
+    }
+}
+
+/// Where both want all they can get, whose clients connect for each request has no less than whose clients stay.
+#[test]
+fn a_site_whose_clients_connect_for_each_request_gets_its_share() {
+    let floods = [Asking::Anew(1_000), Asking::New(BURNS_PER_S * 5.0)];
+    let others = [Asking::Again(16), Asking::Kept(4_000, BURNS_PER_S * 2.0)];
+    for (flood, other) in floods.into_iter().flat_map(|flood| others.map(|other| (flood, other))) {
+        let got = got(&[site(100, flood), site(100, other)]);
+        let part = per_s(&got[0]) / (per_s(&got[0]) + per_s(&got[1]));
+        assert!(part > 0.45, "{flood:?} beside {other:?}: {part}");
+    }
+}
+
+/// Who refuses much on the connections that it has keeps nobody out who wants something of another.
+#[test]
+fn who_connects_is_served_beside_a_flood_of_requests_on_kept_connections() {
+    for flood in [Asking::Again(5_000), Asking::Kept(4_000, BURNS_PER_S * 5.0)] {
+        let demands = [site(100, Asking::New(500.0)), site(100, flood)];
+        // Until the flood's own connections have been let in, each of which is turned away first, and who was dropped meanwhile has come back.
+        let got = &run(&demands, 1, 5 * WARM_UP, WINDOW).unwrap()[0];
+        println!("{flood:?}: {} of {}, p99 {} ms", got.answered_ns.len(), got.offered, got.p99_ms());
+        assert!(got.answered_ns.len() as u64 * 100 >= got.offered * 99, "{flood:?}");
+        assert!(got.p99_ms() < 5.0, "{flood:?}");
     }
 }
 

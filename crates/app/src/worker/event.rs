@@ -1,7 +1,5 @@
 //! The events that the tree orders: which there are, how they get into it, and who pays for what one has cost when it has run.
 
-use std::mem;
-
 use leat_host::reactor::Token;
 use leat_logic::admission::Admission;
 use leat_logic::schedule::{Cost, LeafId, Operation, Urgency};
@@ -210,9 +208,7 @@ impl<H: Host> Worker<H> {
                 exchange.unknown_ns += cost.ns;
             }
             // More may follow: each is settled once.
-            refused = exchange
-                .refusal
-                .map(|refusal| (refusal, mem::take(&mut exchange.cost_ns), mem::take(&mut exchange.unknown_ns)));
+            refused = exchange.take_refused();
         }
         self.tree.charge(leaf, cost);
         if self.gates[site as usize].is_limited() {
@@ -228,8 +224,8 @@ impl<H: Host> Worker<H> {
                 self.charge_accept(token, payer);
             }
         }
-        if let Some((refusal, cost_ns, unknown_ns)) = refused {
-            self.settle_refusal(token, payer, refusal, (cost_ns, unknown_ns));
+        if let Some((refusal, cost_ns)) = refused {
+            self.settle_refusal(token, payer, refusal, cost_ns);
         }
         cost
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Loaded, Resource};
 use leat_logic::time::Instant;
 
+use super::Stage;
 use super::handler::Run;
 use super::receive::First;
 use super::settings::Site;
@@ -144,6 +146,8 @@ pub(super) enum Placing {
 pub(super) enum Standing {
     /// Nothing: it has been refused, never was a request, or was admitted by another server and has come with its connection.
     Apart,
+    /// It has been refused at that stage, and its client hasn't heard so: it's held.
+    Held(Stage),
     /// It has been admitted, and waits for its turn.
     Waiting,
     /// It's being served.
@@ -258,6 +262,13 @@ impl<F> Exchange<F> {
     /// Whether something has been done for it that another server can't take over with the request.
     pub(super) fn is_begun(&self) -> bool {
         self.status != 0 || self.placing == Placing::Here || self.run.is_some() || self.question.is_some() || self.asks
+    }
+
+    /// Its refusal, if its client has been told, with what it has cost since that was asked last, and how much of that was charged to unknown work, in
+    /// nanoseconds.
+    pub(super) fn take_refused(&mut self) -> Option<(Refusal, (u64, u64))> {
+        let refusal = self.refusal.filter(|_| !matches!(self.standing, Standing::Held(_)))?;
+        Some((refusal, (mem::take(&mut self.cost_ns), mem::take(&mut self.unknown_ns))))
     }
 
     /// Makes it ready for another request.

@@ -131,12 +131,10 @@ impl<H: Host> Worker<H> {
         let cost = self.meter.charge(leaf);
         self.tree.correct(leaf, i64::try_from(cost.ns).unwrap_or(i64::MAX));
         let exchange = self.connections.get(token).and_then(|connection| connection.exchange.as_mut());
-        if let Some(exchange) = exchange
-            && let Some(refusal) = exchange.refusal
-        {
-            let cost_ns = std::mem::take(&mut exchange.cost_ns) + cost.ns;
-            let unknown_ns = std::mem::take(&mut exchange.unknown_ns);
-            self.settle_refusal(token, leaf, refusal, (cost_ns, unknown_ns));
+        let Some(exchange) = exchange else { return };
+        exchange.cost_ns += cost.ns;
+        if let Some((refusal, cost_ns)) = exchange.take_refused() {
+            self.settle_refusal(token, leaf, refusal, cost_ns);
         }
     }
 }

@@ -157,7 +157,8 @@ impl<H: Host> Worker<H> {
     }
 
     /// Answers 503. The connection is kept, but not looked at before its slot comes: a client that asks again at once costs no more than
-    /// one that waits.
+    /// one that waits. One that would ask again by another connection isn't held by that, so it's held before: it hears of the refusal when its slot
+    /// comes, unless there's room before.
     fn refuse(&mut self, token: Token, stage: Stage, refusal: Refusal) {
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return };
@@ -165,14 +166,37 @@ impl<H: Host> Worker<H> {
         exchange.refusal = Some(refusal);
         exchange.run = None;
         exchange.is_passed_on = false;
-        if let Some(site) = &exchange.site {
-            site.metrics.stages[stage as usize].refused.increment();
+        if connection.http.request_count() == 1 {
+            self.admission.turn_away(connection.site as usize, self.now);
         }
         if refusal.hold_ns > 0 && !connection.flags.held {
             connection.flags.held = true;
             connection.flags.asked = false;
             connection.held_until = Instant { ns: self.now.ns.saturating_add(refusal.hold_ns) };
             self.holds.add(connection.site, token, connection.held_until);
+            let is_in_time = self.now < self.admission.may_wait_until(connection.site as usize, exchange.queued);
+            if stage != Stage::Transmit && is_in_time && connection.http.is_last_request() {
+                exchange.standing = Standing::Held(stage);
+                connection.flags.asked = true;
+                self.holds.ask(connection.site, token, self.now);
+                return;
+            }
+        }
+        self.tell_of_refusal(token, stage);
+    }
+
+    /// Tells a client that was held of its refusal. Whether it was.
+    pub(super) fn refuse_held(&mut self, token: Token) -> bool {
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
+        let Standing::Held(stage) = exchange.standing else { return false };
+        exchange.standing = Standing::Apart;
+        self.tell_of_refusal(token, stage);
+        true
+    }
+
+    fn tell_of_refusal(&mut self, token: Token, stage: Stage) {
+        if let Some(site) = self.connections[token].exchange.as_ref().and_then(|exchange| exchange.site.as_ref()) {
+            site.metrics.stages[stage as usize].refused.increment();
         }
         let text = self.refusal.clone();
         self.reply(token, Status::SERVICE_UNAVAILABLE, &text.lines, Body::whole(&text.content));
@@ -213,8 +237,21 @@ impl<H: Host> Worker<H> {
     fn end_hold(&mut self, token: Token, end: HoldEnd) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
         let flags = &mut connection.flags;
-        if !std::mem::take(&mut flags.held) || flags.closing || connection.exchange.is_some() {
+        if !std::mem::take(&mut flags.held) || flags.closing {
             return false;
+        }
+        if let Some(exchange) = connection.exchange.as_mut() {
+            let is_held = matches!(exchange.standing, Standing::Held(_));
+            if is_held {
+                if end == HoldEnd::Fresh && self.admission.arrive(connection.site as usize, self.now) == Verdict::Admit
+                {
+                    exchange.standing = Standing::Waiting;
+                    exchange.refusal = None;
+                    exchange.queued = self.now;
+                }
+                self.queue(Stage::Serve, token);
+            }
+            return is_held;
         }
         let has_asked = !connection.inbox.is_empty();
         flags.was_hidden = end != HoldEnd::Fresh && (has_asked || !flags.receiving);
@@ -267,7 +304,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn forget(&mut self, exchange: &Exchange<File<H>>) {
         let Some(site) = &exchange.site else { return };
         match exchange.standing {
-            Standing::Apart => {}
+            Standing::Apart | Standing::Held(_) => {}
             Standing::Waiting => self.admission.abandon(site.number as usize, self.now),
             Standing::Replied => self.admission.abandon_reply(site.number as usize, self.now),
             Standing::Started => self.admission.finish(site.number as usize, Cost::from_ns(exchange.cost_ns)),

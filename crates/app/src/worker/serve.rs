@@ -19,6 +19,9 @@ impl<H: Host> Worker<H> {
     /// Answers the request in hand, or asks the storage what to answer.
     pub(super) fn serve(&mut self, token: Token) {
         self.meter.did(Operation::Serve, 0);
+        if self.refuse_held(token) {
+            return;
+        }
         if self.cluster.is_some() && !self.belongs_here(token) {
             return;
         }

@@ -11,7 +11,7 @@ pub const BURST_NS: u64 = 50_000_000;
 /// been overloaded for none of [`CALM_NS`]: a burst may pass, and clients who ask again once they have been answered become no more.
 pub const BURST_REST_NS: u64 = 150_000_000;
 /// Longer than whoever was refused is held: those of an overload may come back together.
-pub const CALM_NS: u64 = 2 * HOLD_MAX_NS;
+pub const CALM_NS: u64 = 4_000_000_000;
 /// For how long turns are counted while all are late, before it's seen anew how fast they come.
 pub const TURNS_PERIOD_NS: u64 = 300_000_000;
 /// For how long a site that was overloaded is so again at once, when a request has waited for too long.
@@ -21,7 +21,7 @@ pub const RELAXED_PART: u64 = 4;
 /// As long as all connections that ask for a site, each with a request, keep nobody waiting for longer than this, it isn't overloaded.
 pub const CROWD_DELAY_NS: u64 = 150_000_000;
 /// For how long a connection that has asked counts, at least: those that are held after a refusal do.
-pub const CROWD_PERIOD_NS: u64 = HOLD_MAX_NS;
+pub const CROWD_PERIOD_NS: u64 = 2_000_000_000;
 /// How long a request may wait unless the configuration says otherwise.
 pub const QUEUE_DELAY_MAX_NS: u64 = 1_000_000_000;
 /// A site that uses less than this part of its share isn't overloaded, however long its requests wait.
@@ -32,7 +32,7 @@ pub const REFUSAL_PART: u64 = 64;
 /// Refusals that may come at once before they're spread out, in nanoseconds of their part: a burst is told at once.
 pub const REFUSAL_BURST_NS: u64 = 10_000_000;
 /// The longest that a connection is held after a refusal; when all slots up to there are booked, nothing is accepted.
-pub const HOLD_MAX_NS: u64 = 2_000_000_000;
+pub const HOLD_MAX_NS: u64 = 1_900_000_000;
 /// Work waiting, by what requests cost on average, above which nothing is accepted while refusals are booked out.
 pub const ACCEPTING_WAITING_NS_MAX: u64 = OVERLOADED_DELAY_NS / 2;
 /// Who is held and has asked within this time is served if there is room: nobody waits long then.

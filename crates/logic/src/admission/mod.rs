@@ -9,6 +9,7 @@
 //! | `in_flight` | how many requests of a site are in flight on all workers |
 //! | `refusal` | how many refusals a worker can afford |
 //! | `holds` | who of those that were refused is served or asks anew first |
+//! | `door` | whether connections are accepted while many are turned away |
 //! | `shedding` | what part of those who connect is let in |
 //! | `aggregate` | how much a site or an owner may send, read, compute and hold on all workers |
 //! | `access` | whether a client may ask for a path, by its address and how often it asks |
@@ -22,6 +23,7 @@ mod access;
 mod aggregate;
 mod client_rates;
 mod crowd;
+mod door;
 mod holds;
 mod in_flight;
 pub mod limits;
@@ -49,6 +51,7 @@ use std::sync::Arc;
 
 use crate::schedule::Cost;
 use crate::time::Instant;
+use door::Door;
 use refusal::RefusalBudget;
 use site::Site;
 
@@ -70,8 +73,7 @@ pub struct Admission {
     crowd_marks: u32,
     /// The worker does something else for a while.
     is_held_up: bool,
-    /// What those will cost that wait for their turn, of all sites.
-    waiting_ns: u64,
+    door: Door,
     /// The sites that stand for work whose site isn't known.
     unknown: Vec<usize>,
 }
@@ -85,7 +87,7 @@ impl Admission {
             budget: RefusalBudget::new(refusal),
             crowd_marks: 0,
             is_held_up: false,
-            waiting_ns: 0,
+            door: Door::default(),
             unknown: Vec::new(),
         }
     }
@@ -103,27 +105,12 @@ impl Admission {
         }
     }
 
-    /// Does something to a site by which more or fewer of its requests wait, or are seen to cost more or less.
-    fn change<T>(&mut self, site: usize, change: impl FnOnce(&mut Site, &mut RefusalBudget) -> T) -> Option<T> {
-        let known = self.sites.get_mut(site)?;
-        let before_ns = known.waiting_ns();
-        let result = change(known, &mut self.budget);
-        self.waiting_ns = self.waiting_ns.wrapping_sub(before_ns).wrapping_add(known.waiting_ns());
-        Some(result)
-    }
-
-    /// As [`Admission::change`], where the site says whether it goes on with a request.
-    fn judge(
-        &mut self,
-        site: usize,
-        now: Instant,
-        goes_on: impl FnOnce(&mut Site, &mut RefusalBudget) -> bool,
-    ) -> Verdict {
-        let verdict = self.change(site, |known, budget| match goes_on(known, budget) {
-            true => Verdict::Admit,
-            false => Verdict::Refuse(budget.refuse(&mut known.slots, known.share, now)),
-        });
-        verdict.unwrap_or(Verdict::Admit)
+    /// What becomes of a request by what its site says.
+    fn judge(&mut self, site: usize, now: Instant, goes_on: impl FnOnce(&mut Site, &RefusalBudget) -> bool) -> Verdict {
+        match self.sites.get_mut(site).map(|known| (goes_on(known, &self.budget), known)) {
+            Some((false, known)) => Verdict::Refuse(self.budget.refuse(&mut known.slots, known.share, now)),
+            _ => Verdict::Admit,
+        }
     }
 
     /// Counts a site's requests together with those of other workers, which have the same counter.
@@ -254,17 +241,23 @@ impl Admission {
 
     /// A request that had started is done, or its client has gone; `cost` is what it cost in all.
     pub fn finish(&mut self, site: usize, cost: Cost) {
-        self.change(site, |site, _| site.finish(cost));
+        if let Some(site) = self.sites.get_mut(site) {
+            site.finish(cost);
+        }
     }
 
     /// The client of a request that was admitted and hasn't started has gone.
     pub fn abandon(&mut self, site: usize, now: Instant) {
-        self.change(site, |site, _| site.abandon(now));
+        if let Some(site) = self.sites.get_mut(site) {
+            site.abandon(now);
+        }
     }
 
     /// The client of a request whose reply waits to be sent has gone.
     pub fn abandon_reply(&mut self, site: usize, now: Instant) {
-        self.change(site, |site, _| site.abandon_reply(now));
+        if let Some(site) = self.sites.get_mut(site) {
+            site.abandon_reply(now);
+        }
     }
 
     /// Whether a site's connections should be read. Ask again after each `start`, `finish` and `abandon` of that site: it becomes true when its
@@ -274,20 +267,23 @@ impl Admission {
         self.sites.get(site).is_none_or(|site| !site.is_overloaded() || site.is_worth_refusing(self.budget.cost()))
     }
 
-    /// Whether connections should be accepted: not while work whose site isn't known waits for too long; and while refusals are booked out, only as
-    /// long as little is waiting, so that nearly all who are let in are served. Ask every turn.
+    /// The first request of a connection has been refused.
+    pub fn turn_away(&mut self, site: usize, now: Instant) {
+        self.door.turn_away(site, self.budget.slot_ns(), now);
+    }
+
+    /// Whether connections should be accepted: not while work whose site isn't known waits for too long; and while as many are turned away as may be, only
+    /// as long as little is waiting of a site that does so, so that nearly all who are let in are served. Ask every turn.
     #[must_use]
     pub fn is_accepting(&mut self, now: Instant) -> bool {
-        if self.budget.is_booked_out(now) && self.waiting_ns > limits::ACCEPTING_WAITING_NS_MAX {
-            return false;
-        }
-        !self.unknown.iter().any(|&site| self.sites[site].is_overloaded())
+        let has_enough = |site: usize| self.sites[site].waiting_ns() > limits::ACCEPTING_WAITING_NS_MAX;
+        !self.door.is_shut(now, has_enough) && !self.unknown.iter().any(|&site| self.sites[site].is_overloaded())
     }
 
     /// How many connections may wait in a listener's queue, if not as many as usual.
     #[must_use]
     pub fn listener_queue_max(&mut self, now: Instant) -> Option<u32> {
-        self.budget.is_booked_out(now).then_some(limits::LISTENER_QUEUE_SHORT)
+        self.door.is_narrow(now).then_some(limits::LISTENER_QUEUE_SHORT)
     }
 
     /// Whether a site's requests wait for too long.

@@ -39,11 +39,11 @@ impl Slots {
     }
 
     /// How long until the last slot's turn.
-    fn hold_ns(&self, now: Instant) -> u64 {
+    pub(super) fn hold_ns(&self, now: Instant) -> u64 {
         self.booked_ns(now).saturating_sub(REFUSAL_BURST_NS)
     }
 
-    fn is_full(&self, now: Instant) -> bool {
+    pub(super) fn is_full(&self, now: Instant) -> bool {
         self.booked_until.ns >= end_max_ns(now)
     }
 }
@@ -55,12 +55,11 @@ pub(super) struct RefusalBudget {
     cost_ns: u64,
     /// Those of all sites together.
     all: Slots,
-    is_booked_out: bool,
 }
 
 impl RefusalBudget {
     pub(super) fn new(cost: Cost) -> RefusalBudget {
-        RefusalBudget { cost_ns: cost.ns, all: Slots::default(), is_booked_out: false }
+        RefusalBudget { cost_ns: cost.ns, all: Slots::default() }
     }
 
     pub(super) fn cost(&self) -> Cost {
@@ -71,12 +70,15 @@ impl RefusalBudget {
         self.cost_ns = cost.ns;
     }
 
+    pub(super) fn slot_ns(&self) -> u64 {
+        self.cost_ns.saturating_mul(REFUSAL_PART)
+    }
+
     /// For a site that has `share` of the worker, from 0 to 1, and has booked `own`.
     pub(super) fn refuse(&mut self, own: &mut Slots, share: f64, now: Instant) -> Refusal {
-        let slot_ns = self.cost_ns.saturating_mul(REFUSAL_PART);
+        let slot_ns = self.slot_ns();
         self.all.book(slot_ns, now);
         own.book((slot_ns as f64 / share) as u64, now);
-        self.is_booked_out |= self.all.is_full(now);
         let is_covered = !(self.all.is_full(now) && own.is_full(now));
         Refusal { retry_after_s: RETRY_AFTER_S, hold_ns: own.hold_ns(now), is_covered }
     }
@@ -90,19 +92,11 @@ impl RefusalBudget {
     pub(super) fn is_holding(&self, now: Instant) -> bool {
         self.all.hold_ns(now) > 0
     }
-
-    /// Whether holds have reached their limit, and not gone down to half of it since.
-    pub(super) fn is_booked_out(&mut self, now: Instant) -> bool {
-        self.is_booked_out &= self.all.hold_ns(now) > HOLD_MAX_NS / 2;
-        self.is_booked_out
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const HOLD_MAX_MS: u64 = HOLD_MAX_NS / 1_000_000;
 
     fn at_ms(ms: u64) -> Instant {
         Instant { ns: 5_000_000_000 + ms * 1_000_000 }
@@ -122,7 +116,6 @@ mod tests {
         assert_eq!(holds.iter().filter(|&&hold_ns| hold_ns == 0).count() as u64, REFUSAL_BURST_NS / slot_ns);
         assert!(holds.windows(2).all(|pair| pair[1] == 0 || pair[1] - pair[0] <= slot_ns));
         assert_eq!(holds[99], 100 * slot_ns - REFUSAL_BURST_NS);
-        assert!(!budget.is_booked_out(at_ms(0)));
         assert_eq!(budget.refuse(&mut Slots::default(), 1.0, at_ms(10_000)).hold_ns, 0, "later it's all forgotten");
     }
 
@@ -136,15 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn holds_have_a_limit_and_are_booked_out_until_half_of_it_has_passed() {
+    fn holds_have_a_limit() {
         let mut budget = RefusalBudget::new(Cost::from_ns(1_000_000));
         let refused = refusals(&mut budget, 1.0, 10_000);
         assert_eq!(refused.iter().map(|refusal| refusal.hold_ns).max(), Some(HOLD_MAX_NS));
         assert!(refused[0].is_covered && !refused[9_999].is_covered);
         let other = refusals(&mut budget, 0.5, 1);
         assert!(other[0].is_covered, "it hasn't booked out the worker");
-        assert!(budget.is_booked_out(at_ms(0)) && budget.is_booked_out(at_ms(HOLD_MAX_MS / 2 - 1)));
-        assert!(!budget.is_booked_out(at_ms(HOLD_MAX_MS / 2 + 1)));
-        assert!(!budget.is_booked_out(at_ms(0)), "not again before the limit is reached again");
     }
 }

@@ -357,9 +357,9 @@ impl Site {
         self.requests.waiting.saturating_add(self.replies.waiting)
     }
 
-    /// What those that wait for their turn will cost.
+    /// For how long those that wait for their turn will keep it at work.
     pub(super) fn waiting_ns(&self) -> u64 {
-        u64::from(self.waiting()).saturating_mul(self.cost_ns)
+        u64::from(self.waiting()).saturating_mul(self.turn_ns())
     }
 
     pub(super) fn finish(&mut self, cost: Cost) {

@@ -464,6 +464,12 @@ impl Connection {
         }
     }
 
+    /// Whether the client has said that the request that is being answered is its last, and all of that has come.
+    #[must_use]
+    pub fn is_last_request(&self) -> bool {
+        self.flags.has(Flags::CLIENT_CLOSES) && self.phase == Phase::Reply
+    }
+
     /// Whether the request that is being answered has all come: what is behind it is the next one's.
     #[must_use]
     pub fn has_all_content(&self) -> bool {
