@@ -158,7 +158,7 @@ impl<H: Host> Worker<H> {
 
     /// Answers 503. The connection is kept, but not looked at before its slot comes: a client that asks again at once costs no more than
     /// one that waits. One that would ask again by another connection isn't held by that, so it's held before: it hears of the refusal when its slot
-    /// comes, unless there's room before.
+    /// comes, or has waited for as long as a request may, unless there's room before.
     fn refuse(&mut self, token: Token, stage: Stage, refusal: Refusal) {
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return };
@@ -170,14 +170,15 @@ impl<H: Host> Worker<H> {
             self.admission.turn_away(connection.site as usize, self.now);
         }
         if refusal.hold_ns > 0 && !connection.flags.held {
+            let until = Instant { ns: self.now.ns.saturating_add(refusal.hold_ns) };
+            let told_by = self.admission.may_wait_until(connection.site as usize, exchange.queued);
+            let is_told_later = stage != Stage::Transmit && connection.http.is_last_request() && self.now < told_by;
             connection.flags.held = true;
-            connection.flags.asked = false;
-            connection.held_until = Instant { ns: self.now.ns.saturating_add(refusal.hold_ns) };
+            connection.flags.asked = is_told_later;
+            connection.held_until = if is_told_later { until.min(told_by) } else { until };
             self.holds.add(connection.site, token, connection.held_until);
-            let is_in_time = self.now < self.admission.may_wait_until(connection.site as usize, exchange.queued);
-            if stage != Stage::Transmit && is_in_time && connection.http.is_last_request() {
+            if is_told_later {
                 exchange.standing = Standing::Held(stage);
-                connection.flags.asked = true;
                 self.holds.ask(connection.site, token, self.now);
                 return;
             }

@@ -186,6 +186,34 @@ fn a_refusal_says_when_to_come_back_and_keeps_the_connection(reactor: Reactor) {
     });
 }
 
+/// Most of them when they have been held, as they couldn't be afterwards.
+fn clients_that_connect_for_each_request_hear_of_refusals(reactor: Reactor) {
+    const CLIENTS: u32 = 200;
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "max_in_flight = 1\nmax_queue_delay = \"300ms\"", "");
+    let mut first = server.connect();
+    first.send("GET /burn?us=forever HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    let of_a = |name: &str| metric(&server, name, &["site=\"a\""]);
+    eventually("it's being served", || (of_a("leat_requests_started") == 1.0).then_some(()));
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+    }
+    // One that goes away meanwhile harms nobody.
+    drop(clients.pop());
+    for client in &mut clients {
+        let refused = client.reply();
+        assert_eq!((refused.status, refused.must("retry-after"), refused.says_close()), (503, "2", true));
+        assert_eq!(client.until_closed(), b"");
+    }
+    eventually("each counts once", || (of_a("leat_refused_total") == f64::from(CLIENTS)).then_some(()));
+    drop(first);
+    eventually("there is room again", || {
+        let mut next = server.connect();
+        (next.ask("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n").status == 200).then_some(())
+    });
+}
+
 fn as_many_are_in_flight_as_may_be_on_all_workers_together(reactor: Reactor) {
     let directory = Directory::new();
     let server = server(reactor, &directory, "workers = 4\n", "max_in_flight = 5", "");
@@ -471,6 +499,7 @@ on_both_reactors! {
     a_reload_changes_shares_and_drops_nothing,
     an_overloaded_site_refuses_and_the_others_do_not,
     a_refusal_says_when_to_come_back_and_keeps_the_connection,
+    clients_that_connect_for_each_request_hear_of_refusals,
     as_many_are_in_flight_as_may_be_on_all_workers_together,
     no_site_waits_longer_than_it_may,
     a_request_whose_turn_does_not_come_is_refused_in_time,

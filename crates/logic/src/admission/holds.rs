@@ -1,7 +1,7 @@
 //! Connections that were refused something and aren't served for a while, though they're listened to: who of them is next. In which order, is decided here;
 //! how many are let go before their time is for `site`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::limits::{FRESH_NS, HOLD_MAX_NS};
 use crate::time::Instant;
@@ -16,7 +16,7 @@ pub struct Holds<K> {
 #[derive(Debug)]
 struct Held<K> {
     /// In the order in which they end.
-    ends: VecDeque<(Instant, K)>,
+    ends: BTreeSet<(Instant, K)>,
     /// Who has asked meanwhile, and when.
     asked: VecDeque<(Instant, K)>,
 }
@@ -27,7 +27,7 @@ impl<K> Default for Holds<K> {
     }
 }
 
-impl<K: Copy> Holds<K> {
+impl<K: Copy + Ord> Holds<K> {
     /// When there's something to be done.
     #[must_use]
     pub fn next(&self) -> Instant {
@@ -51,10 +51,10 @@ impl<K: Copy> Holds<K> {
         self.sites.keys().copied().collect()
     }
 
-    /// A connection is held from now on, and no shorter than others of its site.
+    /// A connection is held from now on.
     pub fn add(&mut self, site: u32, connection: K, until: Instant) {
-        let held = self.sites.entry(site).or_insert(Held { ends: VecDeque::new(), asked: VecDeque::new() });
-        held.ends.push_back((until, connection));
+        let held = self.sites.entry(site).or_insert(Held { ends: BTreeSet::new(), asked: VecDeque::new() });
+        held.ends.insert((until, connection));
         self.look_at(until);
     }
 
@@ -93,11 +93,12 @@ impl<K: Copy> Holds<K> {
             return ended;
         }
         self.sites.retain(|_, held| {
-            let count = held.ends.partition_point(|&(until, _)| until <= now);
-            ended.extend(held.ends.drain(..count));
+            while held.ends.first().is_some_and(|&(until, _)| until <= now) {
+                ended.extend(held.ends.pop_first());
+            }
             !held.ends.is_empty()
         });
-        let first = self.sites.values().filter_map(|held| held.ends.front());
+        let first = self.sites.values().filter_map(|held| held.ends.first());
         self.next = first.map(|&(until, _)| until).min().unwrap_or(Instant::NEVER);
         ended
     }
