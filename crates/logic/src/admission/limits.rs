@@ -31,16 +31,16 @@ pub const SHARE_USED_MIN: f64 = 0.9;
 pub const REFUSAL_PART: u64 = 64;
 /// Refusals that may come at once before they're spread out, in nanoseconds of their part: a burst is told at once.
 pub const REFUSAL_BURST_NS: u64 = 10_000_000;
-/// The longest that a connection is held after a refusal; when all slots up to there are booked, nothing is accepted.
+/// The longest that a connection is held after a refusal, or before it's told of one; when as many have been turned away, no more are let in than are served.
 pub const HOLD_MAX_NS: u64 = 1_900_000_000;
-/// Work waiting, by what requests cost on average, above which nothing is accepted while refusals are booked out.
+/// Time for which those that wait keep a site at work, above which nothing is accepted for it while as many have been turned away.
 pub const ACCEPTING_WAITING_NS_MAX: u64 = OVERLOADED_DELAY_NS / 2;
 /// Who is held and has asked within this time is served if there is room: nobody waits long then.
 pub const FRESH_NS: u64 = OVERLOADED_DELAY_NS / 2;
 /// The most that are let in at once where there is room.
 pub const LET_IN_MAX: u64 = 8;
 /// Requests that cost less than this many refusals aren't refused for being late: it would hardly help.
-pub const REFUSALS_EACH_REQUEST: u64 = 4;
+pub const REFUSALS_EACH_REQUEST: u64 = 3;
 /// What a client that is refused is told to wait, in seconds.
 pub const RETRY_AFTER_S: u32 = 2;
 /// Connections that may wait in a listener's queue while nothing more is accepted than is served: in the time of so many requests each has its
