@@ -114,8 +114,8 @@ impl<H: Host> Worker<H> {
             return Cost::from_ns(0);
         }
         if !is_admin && !self.admission.is_accepting(self.now) {
-            // Looked at again with the next look at what is used.
             listening.accepting = false;
+            self.is_shut = true;
             self.look_soon();
             return Cost::from_ns(0);
         }
@@ -272,6 +272,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn listen_again(&mut self, is_full: bool) {
+        self.is_shut = false;
         if self.drain.is_some() {
             return;
         }
@@ -288,6 +289,8 @@ impl<H: Host> Worker<H> {
                 if !listening.queued {
                     self.await_at(Token { index: index as u32, generation: 0 });
                 }
+            } else {
+                self.is_shut = true;
             }
         }
     }
@@ -310,6 +313,9 @@ impl<H: Host> Worker<H> {
             self.metrics.knocks_dropped.add(dropped.into());
             if let Some(part) = listening.shedding.look(knocking.waiting, most) {
                 self.reactor.let_in(listening.socket, part);
+            }
+            if listening.shedding.is_crowded() {
+                self.admission.is_crowded(self.now);
             }
         }
     }

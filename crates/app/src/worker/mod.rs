@@ -267,6 +267,8 @@ pub struct Worker<H: Host> {
     listeners: Vec<Listening>,
     /// As the reactor was last told; `None`: as many as usual.
     listener_queue_max: Option<u32>,
+    /// Connections wait that aren't accepted, as there's too much to do: asked again each turn.
+    is_shut: bool,
     connections: Connections<File<H>>,
     streams: Streams,
     rooms: Rooms,
@@ -360,6 +362,7 @@ impl<H: Host> Worker<H> {
             configured: Vec::new(),
             listeners: Vec::new(),
             listener_queue_max: None,
+            is_shut: false,
             connections: Connections::new(),
             streams: Streams::default(),
             rooms: Rooms::default(),

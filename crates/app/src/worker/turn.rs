@@ -65,6 +65,9 @@ impl<H: Host> Worker<H> {
         if self.now >= self.late.next() {
             self.refuse_late();
         }
+        if self.is_shut {
+            self.resume_accepting();
+        }
         if self.now >= self.room.next() {
             self.make_room();
         }

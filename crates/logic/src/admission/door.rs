@@ -1,7 +1,7 @@
 //! Whether connections are accepted while requests are refused. Whose first request is refused has cost far more than who is dropped by the kernel, so those
 //! have slots of their own: what is refused on connections that are there keeps nobody out.
 
-use super::limits::HOLD_MAX_NS;
+use super::limits::{CROWDED_NS, HOLD_MAX_NS};
 use super::refusal::Slots;
 use crate::time::Instant;
 
@@ -13,6 +13,8 @@ pub(super) struct Door {
     is_narrow: bool,
     /// By site, of those that have any booked.
     sites: Vec<(usize, Slots)>,
+    /// When most of those who came were dropped, as was seen last.
+    crowded_at: Option<Instant>,
 }
 
 impl Door {
@@ -31,16 +33,23 @@ impl Door {
         }
     }
 
-    /// Whether all slots have been booked, and more than half of them are still to come.
+    /// Most of those who come are dropped now, as it's narrow.
+    pub(super) fn is_crowded(&mut self, now: Instant) {
+        self.crowded_at = Some(now);
+    }
+
+    /// Whether all slots have been booked, and more than half of them are still to come, or most of those who come are still dropped: all those would be let in, and
+    /// most turned away.
     pub(super) fn is_narrow(&mut self, now: Instant) -> bool {
-        self.is_narrow &= self.all.hold_ns(now) > HOLD_MAX_NS / 2;
+        let is_crowded = self.crowded_at.is_some_and(|at| now.ns.saturating_sub(at.ns) < CROWDED_NS);
+        self.is_narrow &= is_crowded || self.all.hold_ns(now) > HOLD_MAX_NS / 2;
         self.is_narrow
     }
 
     /// Whether nobody is let in for now, as all sites that turn clients away have enough to do.
     pub(super) fn is_shut(&mut self, now: Instant, has_enough: impl Fn(usize) -> bool) -> bool {
-        let turns_away = |(_, slots): &&(usize, Slots)| slots.booked_ns(now) > 0;
-        self.is_narrow(now) && self.sites.iter().filter(turns_away).all(|&(site, _)| has_enough(site))
+        let mut turn_away = self.sites.iter().filter(|(_, slots)| slots.booked_ns(now) > 0).peekable();
+        turn_away.peek().is_some() && turn_away.all(|&(site, _)| has_enough(site)) && self.is_narrow(now)
     }
 }
 
@@ -64,6 +73,9 @@ mod tests {
         assert!(door.is_narrow(at_ms(0)) && door.is_narrow(at_ms(HOLD_MAX_MS / 2 - 1)));
         assert!(!door.is_narrow(at_ms(HOLD_MAX_MS / 2 + 1)));
         assert!(!door.is_narrow(at_ms(0)), "not again before the limit is reached again");
+        (0..HOLD_MAX_MS).for_each(|_| door.turn_away(1, SLOT_NS, at_ms(0)));
+        door.is_crowded(at_ms(HOLD_MAX_MS));
+        assert!(door.is_narrow(at_ms(HOLD_MAX_MS + 10)) && !door.is_narrow(at_ms(HOLD_MAX_MS + 200)));
     }
 
     #[test]
@@ -75,5 +87,7 @@ mod tests {
         assert!(!door.is_shut(at_ms(0), |site| site == 1), "some may be for the other");
         assert!(door.is_shut(at_ms(2), |site| site == 1), "that turned one away, and no more");
         assert!(!door.is_shut(at_ms(HOLD_MAX_MS), |_| true));
+        door.is_crowded(at_ms(2 * HOLD_MAX_MS));
+        assert!(!door.is_shut(at_ms(2 * HOLD_MAX_MS + 50), |_| true), "nobody turns anybody away");
     }
 }

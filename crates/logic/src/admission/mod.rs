@@ -280,6 +280,11 @@ impl Admission {
         !self.door.is_shut(now, has_enough) && !self.unknown.iter().any(|&site| self.sites[site].is_overloaded())
     }
 
+    /// Most of those who want to connect are dropped now.
+    pub fn is_crowded(&mut self, now: Instant) {
+        self.door.is_crowded(now);
+    }
+
     /// How many connections may wait in a listener's queue, if not as many as usual.
     #[must_use]
     pub fn listener_queue_max(&mut self, now: Instant) -> Option<u32> {

@@ -7,6 +7,8 @@ const RISE: f64 = 1.5;
 /// What counts as so much, as one part in so many of what it may hold. As half of it may just have been accepted, half is as good as full.
 const FULL_PART: u32 = 2;
 const EMPTY_PART: u32 = 4;
+/// So many are let in at most where most are dropped.
+const CROWDED_PART: f64 = 0.5;
 /// However many come, some are let in, so that it's noticed when fewer do.
 const PART_MIN: f64 = 1.0 / 4_096.0;
 
@@ -23,6 +25,12 @@ impl Default for Shedding {
 }
 
 impl Shedding {
+    /// Whether most of those who come are dropped.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.part < CROWDED_PART
+    }
+
     /// So many wait now, of as many as may while there is too much to do. What part is to be let in from now on, if that changes.
     pub fn look(&mut self, waiting: u32, queue_max: Option<u32>) -> Option<f64> {
         let part = match queue_max {
