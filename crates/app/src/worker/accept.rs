@@ -315,7 +315,7 @@ impl<H: Host> Worker<H> {
                 self.reactor.let_in(listening.socket, part);
             }
             if listening.shedding.is_crowded() {
-                self.admission.is_crowded(self.now);
+                self.admission.saw_crowd(self.now);
             }
         }
     }

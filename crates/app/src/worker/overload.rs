@@ -242,17 +242,16 @@ impl<H: Host> Worker<H> {
             return false;
         }
         if let Some(exchange) = connection.exchange.as_mut() {
-            let is_held = matches!(exchange.standing, Standing::Held(_));
-            if is_held {
-                if end == HoldEnd::Fresh && self.admission.arrive(connection.site as usize, self.now) == Verdict::Admit
-                {
-                    exchange.standing = Standing::Waiting;
-                    exchange.refusal = None;
-                    exchange.queued = self.now;
-                }
-                self.queue(Stage::Serve, token);
+            if !matches!(exchange.standing, Standing::Held(_)) {
+                return false;
             }
-            return is_held;
+            if end == HoldEnd::Fresh && self.admission.arrive(connection.site as usize, self.now) == Verdict::Admit {
+                exchange.standing = Standing::Waiting;
+                exchange.refusal = None;
+                exchange.queued = self.now;
+            }
+            self.queue(Stage::Serve, token);
+            return true;
         }
         let has_asked = !connection.inbox.is_empty();
         flags.was_hidden = end != HoldEnd::Fresh && (has_asked || !flags.receiving);

@@ -34,7 +34,7 @@ impl Door {
     }
 
     /// Most of those who come are dropped now, as it's narrow.
-    pub(super) fn is_crowded(&mut self, now: Instant) {
+    pub(super) fn saw_crowd(&mut self, now: Instant) {
         self.crowded_at = Some(now);
     }
 
@@ -74,7 +74,7 @@ mod tests {
         assert!(!door.is_narrow(at_ms(HOLD_MAX_MS / 2 + 1)));
         assert!(!door.is_narrow(at_ms(0)), "not again before the limit is reached again");
         (0..HOLD_MAX_MS).for_each(|_| door.turn_away(1, SLOT_NS, at_ms(0)));
-        door.is_crowded(at_ms(HOLD_MAX_MS));
+        door.saw_crowd(at_ms(HOLD_MAX_MS));
         assert!(door.is_narrow(at_ms(HOLD_MAX_MS + 10)) && !door.is_narrow(at_ms(HOLD_MAX_MS + 200)));
     }
 
@@ -87,7 +87,7 @@ mod tests {
         assert!(!door.is_shut(at_ms(0), |site| site == 1), "some may be for the other");
         assert!(door.is_shut(at_ms(2), |site| site == 1), "that turned one away, and no more");
         assert!(!door.is_shut(at_ms(HOLD_MAX_MS), |_| true));
-        door.is_crowded(at_ms(2 * HOLD_MAX_MS));
+        door.saw_crowd(at_ms(2 * HOLD_MAX_MS));
         assert!(!door.is_shut(at_ms(2 * HOLD_MAX_MS + 50), |_| true), "nobody turns anybody away");
     }
 }

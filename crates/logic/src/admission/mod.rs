@@ -276,13 +276,14 @@ impl Admission {
     /// as long as little is waiting of a site that does so, so that nearly all who are let in are served. Ask every turn.
     #[must_use]
     pub fn is_accepting(&mut self, now: Instant) -> bool {
-        let has_enough = |site: usize| self.sites[site].waiting_ns() > limits::ACCEPTING_WAITING_NS_MAX;
+        let waiting_ns = |site: usize| self.sites.get(site).map_or(0, Site::waiting_ns);
+        let has_enough = |site| waiting_ns(site) > limits::ACCEPTING_WAITING_NS_MAX;
         !self.door.is_shut(now, has_enough) && !self.unknown.iter().any(|&site| self.sites[site].is_overloaded())
     }
 
     /// Most of those who want to connect are dropped now.
-    pub fn is_crowded(&mut self, now: Instant) {
-        self.door.is_crowded(now);
+    pub fn saw_crowd(&mut self, now: Instant) {
+        self.door.saw_crowd(now);
     }
 
     /// How many connections may wait in a listener's queue, if not as many as usual.

@@ -529,7 +529,7 @@ mod tests {
     #[test]
     fn who_comes_late_after_refusals_is_refused_where_that_is_much_cheaper() {
         let at = |ms: u64| Instant { ns: 5_000_000_000 + ms * 1_000_000 };
-        for (cost_us, is_served) in [(300, false), (41, false), (39, true)] {
+        for (cost_us, is_served) in [(300, false), (31, false), (29, true)] {
             let mut admission = Admission::new(Cost::from_ns(10_000));
             admission.set_site(0, SiteLimits::default());
             admission.sites[0] = site(cost_us, 1.0);
