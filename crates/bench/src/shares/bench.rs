@@ -17,7 +17,7 @@ use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing, Unobserved};
 use crate::server::running::WorkFolder;
 use crate::server::{self, Running, Server, Site};
 use crate::workload::file_set::FileSet;
-use crate::workload::mix::{Body, Mix, Target};
+use crate::workload::mix::{Body, CLOSE, Mix, Target};
 
 /// How long one generator waits for the other to have its connections.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
@@ -188,12 +188,17 @@ impl Bench {
 
     /// Requests of 200 to 500 us to the burning handler of a site.
     pub(super) fn burn(&self, host: &str) -> Mix {
-        burning(host, &BURNS_US)
+        burning(host, &BURNS_US, "")
+    }
+
+    /// The same, each of which is the last of its connection.
+    pub(super) fn burn_once(&self, host: &str) -> Mix {
+        burning(host, &BURNS_US, CLOSE)
     }
 
     /// Requests to it that all cost the same, where few of them have to show a share.
     pub(super) fn burn_evenly(&self, host: &str) -> Mix {
-        burning(host, &[BURN_EVENLY_US])
+        burning(host, &[BURN_EVENLY_US], "")
     }
 
     /// One of the files of a site, with more header fields.
@@ -320,10 +325,10 @@ impl Bench {
     }
 }
 
-fn burning(host: &str, times_us: &[u32]) -> Mix {
+fn burning(host: &str, times_us: &[u32], fields: &str) -> Mix {
     let target = |&us: &u32| {
         let path = format!("/burn?us={us}&bytes={SMALL_FILE_BYTES}");
-        (Target::of_host(host, &path, "").with_body(Some(SMALL_FILE_BYTES), Body::Unknown), 1.0)
+        (Target::of_host(host, &path, fields).with_body(Some(SMALL_FILE_BYTES), Body::Unknown), 1.0)
     };
     Mix::new(times_us.iter().map(target).collect())
 }

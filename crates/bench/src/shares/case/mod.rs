@@ -1,5 +1,6 @@
 //! The cases, by experiment: what is asked of leat's shares, and what it must reach. A case is one file.
 
+mod anew;
 mod endless;
 mod entitlement;
 mod event_cost;
@@ -40,7 +41,7 @@ pub(super) fn all() -> Vec<Experiment> {
             vec![Box::new(event_cost::EventCost), Box::new(policy_cost::PolicyCost), Box::new(stages::Stages)],
         ),
         ("isolation", "One site can't take from another", vec![Box::new(endless::Endless), Box::new(flood::Flood)]),
-        ("overload", "More is asked for than can be done", vec![Box::new(overload::Overload)]),
+        ("overload", "More is asked for than can be done", vec![Box::new(overload::Overload), Box::new(anew::Anew)]),
     ]
 }
 
