@@ -161,7 +161,7 @@ fn a_connection_for_each_request_may_be_turned_away_by_the_kernel_but_is_answere
 
 #[test]
 fn clients_that_connect_for_each_request_and_ask_again_at_once_leave_no_time_unused() {
-    for (times, sizes) in [(1, &[200, 400, 700, 1_500, 5_000][..]), (4, &[700, 1_500, 5_000])] {
+    for (times, sizes) in [(1, &[200, 400, 700, 1_000, 1_500, 5_000][..]), (4, &[700, 1_500, 5_000])] {
         let got = |clients| {
             let demands = [site(100, Asking::Anew(clients))];
             run_priced(times, &demands, 1, WARM_UP, WINDOW).unwrap().remove(0)

@@ -116,7 +116,7 @@ section! {
         max_in_flight: u32 = Count::<u32> { min: 0, max: 1_000_000_000 }, Toml("0");
         /// How long a request may wait for the server, from when its head has been read; what the site's own quota has it wait for isn't counted.
         /// After that, 503, and the connection is closed if nothing of the site's has had a turn meanwhile. 0 for no such limit. An overloaded site refuses much
-        /// earlier, whatever this says.
+        /// earlier, whatever this says; who ends the connection after that request may hear so as late as this, as it would come again at once.
         max_queue_delay: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"1s\"");
         /// Files that stand for their directory, the first that exists. Where a handler answers for it, as for `index.php`, the handler does.
         index: Vec<String> = ListOf(FILE_NAME), Toml("[\"index.html\"]");

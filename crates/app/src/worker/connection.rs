@@ -230,7 +230,8 @@ pub(super) struct Flags {
     pub(super) parked: bool,
     /// Earlier replies wait, or are what is being sent.
     pub(super) coalesced: bool,
-    /// Its last request was refused: what comes next isn't looked at for a while, [`Connection::held_until`] then or before.
+    /// Its last request was refused: what comes next isn't looked at for a while, [`Connection::held_until`] then or before; or, if that is all it asks, it
+    /// isn't told before.
     pub(super) held: bool,
     /// While it's held, something has come.
     pub(super) asked: bool,

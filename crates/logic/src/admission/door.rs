@@ -23,14 +23,11 @@ impl Door {
         self.all.book(slot_ns, now);
         self.is_narrow |= self.all.is_full(now);
         self.sites.retain(|(_, slots)| slots.booked_ns(now) > 0);
-        match self.sites.iter_mut().find(|(known, _)| *known == site) {
-            Some((_, slots)) => slots.book(slot_ns, now),
-            None => {
-                let mut slots = Slots::default();
-                slots.book(slot_ns, now);
-                self.sites.push((site, slots));
-            }
+        let at = self.sites.iter().position(|&(known, _)| known == site).unwrap_or(self.sites.len());
+        if at == self.sites.len() {
+            self.sites.push((site, Slots::default()));
         }
+        self.sites[at].1.book(slot_ns, now);
     }
 
     /// Most of those who come are dropped now, as it's narrow.

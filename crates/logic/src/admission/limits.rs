@@ -33,6 +33,8 @@ pub const REFUSAL_PART: u64 = 64;
 pub const REFUSAL_BURST_NS: u64 = 10_000_000;
 /// The longest that a connection is held after a refusal, or before it's told of one; when as many have been turned away, no more are let in than are served.
 pub const HOLD_MAX_NS: u64 = 1_900_000_000;
+const _: () =
+    assert!(CALM_NS > HOLD_MAX_NS && CROWD_PERIOD_NS >= HOLD_MAX_NS, "whoever is held counts until it's back");
 /// For how long it counts that most of those who came were dropped: longer than until that's looked at again.
 pub const CROWDED_NS: u64 = 100_000_000;
 /// Time for which those that wait keep a site at work, above which nothing is accepted for it while as many have been turned away.
