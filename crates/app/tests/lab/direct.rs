@@ -24,12 +24,17 @@ fn ask(vip: &str, name: &str, content: &[u8]) -> Duration {
     begun.elapsed()
 }
 
-/// The same on a connection that the server is to close: then nobody can take it back.
-fn ask_once(name: &str) -> std::io::Result<usize> {
+/// Asks on a connection that the server is to close: then nobody can take it back.
+fn begin_once(name: &str) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(VIPS[0])?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.write_all(format!("GET /{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())?;
-    stream.read_to_end(&mut Vec::new())
+    Ok(stream)
+}
+
+/// The same, and awaits the answer.
+fn ask_once(name: &str) -> std::io::Result<usize> {
+    begin_once(name)?.read_to_end(&mut Vec::new())
 }
 
 /// As many at once as is said, each with a connection of its own. How long the slowest took.
@@ -222,4 +227,33 @@ fn a_kept_connection_that_moves_to_a_node_that_is_not_heard_is_answered_all_the_
         });
     });
     assert!(given(&lab, "n1") > before, "some have moved to it");
+}
+
+/// Whoever finds no room at a node says the same again, as one who hears nothing does.
+#[test]
+fn who_finds_no_room_at_a_node_is_not_taken_for_one_who_hears_nothing() {
+    const CLIENTS: usize = 3_000;
+    const OF_SITE: &str = "[[site.handler]]\npath = '/burn'\nburn = { us = 10000 }\n";
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("no-room"));
+    motion::up_with(&lab, &folder, Begun::AtNode, &BTreeMap::new(), ["policy = 'round_robin'", OF_SITE]);
+    let dropped = || ["n1", "n2", "n3"].map(|node| lab.number(node, "leat_knocks_dropped_total")).iter().sum::<u64>();
+    lab.at("client1", || {
+        let begin = || begin_once("burn").and_then(|client| client.set_nonblocking(true).map(|()| client));
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| begin().expect("the dispatcher answers")).collect();
+        within("many have found no room", || {
+            for client in &mut clients {
+                let read = client.read_to_end(&mut Vec::new());
+                if !read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+                    *client = begin().expect("the dispatcher answers");
+                }
+            }
+            dropped() > 10_000
+        });
+    });
+    let said = fs::read_to_string(Path::new("/run/leat-lab").join(&lab.name).join("dispatcher.log")).expect("its log");
+    assert!(!said.contains("clients hear nothing"), "{said}");
+    assert_eq!(lab.number("dispatcher", "leat_flows_taken_back_total"), 0, "{said}");
 }

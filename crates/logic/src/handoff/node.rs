@@ -433,9 +433,9 @@ impl Node {
         }
     }
 
-    /// What the next heartbeats tell.
+    /// What the next heartbeats tell. That connections found no room is told once, however often this is set before.
     pub fn set_load(&mut self, load: Load) {
-        self.load = load;
+        self.load = Load { is_crowded: load.is_crowded || self.load.is_crowded, ..load };
     }
 
     /// The workers of the home's server that are homes, as it said last.
@@ -669,6 +669,7 @@ impl Node {
         self.sent.push_back((self.heartbeats, now));
         self.next_heartbeat = now.after(self.limits.heartbeat_interval);
         let load = Load { is_draining: self.is_draining, ..self.load };
+        self.load.is_crowded = false;
         self.send(Message::Heartbeat { number: self.heartbeats, load });
     }
 

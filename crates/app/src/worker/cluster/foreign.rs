@@ -24,8 +24,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// See the module. The thread ends with it.
 pub(super) struct Foreign {
     seen: Arc<Seen>,
-    /// At the last report; none if the kernel didn't tell.
-    overflows: Option<u64>,
     _alive: mpsc::Sender<()>,
 }
 
@@ -88,7 +86,7 @@ impl Foreign {
         };
         let (alive, ended) = mpsc::channel();
         thread::Builder::new().name("leat-foreign".to_owned()).spawn(move || watch.run(&ended))?;
-        Ok(Foreign { seen, overflows: connections::overflows().ok(), _alive: alive })
+        Ok(Foreign { seen, _alive: alive })
     }
 
     /// Connections of the VIPs that it has.
@@ -102,17 +100,14 @@ impl Foreign {
         is_known.then(|| !self.seen.is_failing.load(Ordering::Relaxed))
     }
 
-    /// What a report says of it. Whether connections find no room isn't left to the thread: that may wait for an answer just then.
-    pub(super) fn load(&mut self, can_bear: bool) -> Load {
-        let overflows = connections::overflows().ok();
-        let before = std::mem::replace(&mut self.overflows, overflows);
+    /// What a report says of it.
+    pub(super) fn load(&self, can_bear: bool) -> Load {
         Load {
             flows: self.connections(),
             requests: self.seen.busy.load(Ordering::Relaxed),
             is_foreign: true,
             can_bear: can_bear && !self.seen.is_unreachable.load(Ordering::Relaxed),
             is_failing: self.seen.is_failing.load(Ordering::Relaxed),
-            is_crowded: before.zip(overflows).is_some_and(|(before, now)| before != now),
             ..Load::default()
         }
     }

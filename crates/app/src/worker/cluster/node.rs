@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leat_host::process;
 use leat_host::reactor::{Socket, Token};
+use leat_host::{connections, process};
 use leat_logic::dispatch::{KeyMaker, Serves};
 use leat_logic::handoff::{
     self, Effect, FlowId, Generation, Incarnation, Load, Message, NodeCounters, NodeLimits, Places, ServerId, SessionId,
@@ -63,6 +63,10 @@ pub(super) struct Node {
     pub(super) resting: Resting,
     /// When it's looked what the programs have counted.
     count_at: Instant,
+    /// The same of connections that find no room at a listener; how many hadn't by then, and when that was told last.
+    drops_at: Instant,
+    dropped: u64,
+    dropped_told: u64,
 }
 
 /// What this worker is to one home.
@@ -82,6 +86,8 @@ impl Node {
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         let own = cluster.own_node().filter(|node| !node.server.is_empty());
         let guard = shared.node(config)?;
+        // What the kernel has counted for whatever was there before says nothing.
+        let dropped = own.and_then(|_| connections::overflows().ok()).unwrap_or(0);
         let foreign = own.map(|node| Foreign::watch(config, node, Some(guard.clone()))).transpose();
         Ok(Node {
             foreign: foreign.map_err(|error| format!("no thread can be started: {error}"))?,
@@ -104,6 +110,9 @@ impl Node {
             births_at: Instant::NEVER,
             resting: Resting::default(),
             count_at: Instant::default(),
+            drops_at: Instant::default(),
+            dropped,
+            dropped_told: dropped,
         })
     }
 
@@ -247,8 +256,8 @@ impl Node {
     }
 
     /// What is reported in place of leat's own load.
-    fn foreign_load(&mut self) -> Option<Load> {
-        self.foreign.as_mut().map(|foreign| foreign.load(self.guard.has_births()))
+    fn foreign_load(&self) -> Option<Load> {
+        self.foreign.as_ref().map(|foreign| foreign.load(self.guard.has_births()))
     }
 
     /// Whether this node's own checks say that it isn't well.
@@ -261,8 +270,9 @@ impl Node {
         self.checks.iter().for_each(|checks| checks.begin());
         let own = Load { flows: connections, requests, is_failing: self.is_failing(), ..Load::default() };
         let load = self.foreign_load().unwrap_or(own);
+        let is_crowded = std::mem::replace(&mut self.dropped_told, self.dropped) != self.dropped;
         for home in self.homes.values_mut() {
-            home.flows.set_load(load);
+            home.flows.set_load(Load { is_crowded, ..load });
         }
         if now >= self.tell_at {
             self.tell_at = now.after(TELL_PAUSE);
@@ -347,6 +357,22 @@ impl AsRawFd for Borrowed {
 }
 
 impl<H: Host> Worker<H> {
+    /// Sees, now and then, whether connections that were to begin here have found no room.
+    pub(super) fn look_for_drops(&mut self) {
+        let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        if self.now < node.drops_at {
+            return;
+        }
+        node.drops_at = self.now.after(TELL_PAUSE);
+        let dropped = match node.foreign {
+            Some(_) => connections::overflows().ok(),
+            None => Some(self.count_dropped_knocks()),
+        };
+        if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            node.dropped = dropped.unwrap_or(node.dropped);
+        }
+    }
+
     pub(super) fn renew_lease(&mut self, home: ServerId, until: Instant) {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Node(node) = &mut cluster.part else { return };

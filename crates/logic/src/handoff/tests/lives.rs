@@ -223,6 +223,26 @@ fn a_process_says_what_it_has_accepted_before_it_says_that_it_drains() {
 }
 
 #[test]
+fn that_connections_found_no_room_is_told_once_however_often_the_load_is_seen_before() {
+    let mut node = Node::new(NodeLimits::default(), Incarnation(1));
+    let mut now = Instant::default();
+    node.connected(now, OLD, None);
+    let mut tells = |loads: &[Load]| {
+        while node.poll_effect().is_some() {}
+        loads.iter().for_each(|load| node.set_load(*load));
+        now = now.after(NodeLimits::default().heartbeat_interval);
+        node.handle_timeout(now);
+        std::iter::from_fn(|| node.poll_effect()).find_map(|effect| match effect {
+            Effect::Send { message: Message::Heartbeat { load, .. }, .. } => Some((load.is_crowded, load.requests)),
+            _ => None,
+        })
+    };
+    let crowded = Load { is_crowded: true, requests: 1, ..Load::default() };
+    assert_eq!(tells(&[crowded, Load::default()]), Some((true, 0)), "the rest is as it was seen last");
+    assert_eq!(tells(&[Load::default()]), Some((false, 0)));
+}
+
+#[test]
 fn a_birth_isnt_asked_for_at_a_process_that_has_no_lease() {
     let mut desk = Desk::with_old();
     desk.be_born();
