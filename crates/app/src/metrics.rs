@@ -199,6 +199,8 @@ pub struct WorkerMetrics {
     pub births: Number,
     /// Of these, by a choice that stood.
     pub births_unasked: Number,
+    /// Requests that weren't heard, as their node had no room: their clients say them again.
+    pub births_put_off: Number,
     /// Offers that were refused or lost.
     pub handoffs_refused: Number,
     /// Connections that came back from a node.
@@ -313,6 +315,7 @@ impl WorkerMetrics {
             handoffs: Number::default(),
             births: Number::default(),
             births_unasked: Number::default(),
+            births_put_off: Number::default(),
             handoffs_refused: Number::default(),
             handoffs_returned: Number::default(),
             connections_inherited: Number::default(),

@@ -135,6 +135,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_births_put_off_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests that a dispatcher dropped, as so many connections as may were on their way to begin at the same node. Clients say them again.",
+        },
+        |worker| &worker.births_put_off,
+    ),
+    (
+        &Family {
             name: "leat_handoffs_refused_total",
             kind: "counter",
             labels: "",

@@ -21,6 +21,8 @@ use crate::metrics::WorkerMetrics;
 const ACCEPTS_MAX: usize = 2;
 /// Connections accepted at a listener that is about to close: as many as its queue may hold.
 const LAST_ACCEPTS_MAX: usize = 4096;
+/// Connections that are accepted at once, whatever else there is to do: more than a queue holds that is bound.
+const FEW: u32 = 64;
 /// How long a listener that is to close waits for the ends of handshakes. Those of distant clients take longer; but who comes meanwhile isn't heard.
 const HANDSHAKE_TIME: Duration = Duration::from_millis(3);
 /// Connections that the admin address may have beside all others: it answers when the sites' clients have taken all.
@@ -177,6 +179,27 @@ impl<H: Host> Worker<H> {
             let Ok(Some(accepted)) = self.reactor.accept(listening.socket) else { return };
             self.accepted(listener, accepted);
         }
+    }
+
+    /// Accepts all who wait at a listener, if they are few and there's room for them. Whether nobody waits then who has waited before.
+    pub(super) fn accept_few(&mut self, index: usize) -> bool {
+        let (socket, is_admin) = (self.listeners[index].socket, self.listeners[index].sites.name.is_admin);
+        let waiting = self.reactor.knocking(socket).waiting;
+        if waiting > FEW {
+            return false;
+        }
+        // Who comes first is accepted first.
+        for _ in 0..waiting {
+            if !self.has_room(is_admin) {
+                return false;
+            }
+            match self.reactor.accept(socket) {
+                Ok(Some(accepted)) => self.accepted(Token { index: index as u32, generation: 0 }, accepted),
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+        true
     }
 
     fn accepted(&mut self, listener: Token, socket: Socket) {

@@ -229,7 +229,8 @@ fn a_kept_connection_that_moves_to_a_node_that_is_not_heard_is_answered_all_the_
     assert!(given(&lab, "n1") > before, "some have moved to it");
 }
 
-/// Whoever finds no room at a node says the same again, as one who hears nothing does.
+/// Whoever finds no room at a node says the same again, as one who hears nothing does. Few are sent where some find none, and what that node can't take is no fault
+/// of its.
 #[test]
 fn who_finds_no_room_at_a_node_is_not_taken_for_one_who_hears_nothing() {
     const CLIENTS: usize = 3_000;
@@ -239,7 +240,7 @@ fn who_finds_no_room_at_a_node_is_not_taken_for_one_who_hears_nothing() {
     }
     let (lab, folder) = (Lab::new(), Folder::new("no-room"));
     motion::up_with(&lab, &folder, Begun::AtNode, &BTreeMap::new(), ["policy = 'round_robin'", OF_SITE]);
-    let dropped = || ["n1", "n2", "n3"].map(|node| lab.number(node, "leat_knocks_dropped_total")).iter().sum::<u64>();
+    let number = |name| lab.number("dispatcher", name);
     lab.at("client1", || {
         let begin = || begin_once("burn").and_then(|client| client.set_nonblocking(true).map(|()| client));
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| begin().expect("the dispatcher answers")).collect();
@@ -250,10 +251,26 @@ fn who_finds_no_room_at_a_node_is_not_taken_for_one_who_hears_nothing() {
                     *client = begin().expect("the dispatcher answers");
                 }
             }
-            dropped() > 10_000
+            number("leat_births_put_off_total") > 20_000
         });
     });
-    let said = fs::read_to_string(Path::new("/run/leat-lab").join(&lab.name).join("dispatcher.log")).expect("its log");
-    assert!(!said.contains("clients hear nothing"), "{said}");
-    assert_eq!(lab.number("dispatcher", "leat_flows_taken_back_total"), 0, "{said}");
+    let nodes = motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
+    assert_eq!(nodes.matches("may be chosen  load").count(), 3, "{nodes}");
+    let said = |host| {
+        fs::read_to_string(Path::new("/run/leat-lab").join(&lab.name).join(format!("{host}.log"))).expect("its log")
+    };
+    assert!(!said("dispatcher").contains("clients hear nothing"), "{}", said("dispatcher"));
+    assert_eq!(
+        (number("leat_flows_taken_back_total"), number("leat_flows_cut_total")),
+        (0, 0),
+        "{}",
+        said("dispatcher")
+    );
+    let mut dropped = 0;
+    for node in ["n1", "n2", "n3"] {
+        dropped += lab.number(node, "leat_knocks_dropped_total");
+        // A late copy of a connection's first packet has made a socket there that waits to be accepted.
+        assert!(!said(node).contains("Cannot assign requested address"), "{}", said(node));
+    }
+    assert!(dropped > 0, "nodes had room for all");
 }

@@ -58,6 +58,14 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether there is another socket of the connection.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Error::Step { step: "connect", source } if source.kind() == io::ErrorKind::AddrNotAvailable)
+    }
+}
+
 type Result<T> = std::result::Result<T, Error>;
 
 /// Names the step that failed.

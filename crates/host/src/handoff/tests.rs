@@ -352,9 +352,10 @@ fn a_state_that_cannot_be_names_the_step() {
         let mut state = frozen.state().clone();
         let error = freezer.thaw(&state).unwrap_err();
         assert!(error.to_string().starts_with("connect: "), "the connection is there already: {error}");
+        assert!(error.is_taken());
         state.local = SocketAddr::new("192.0.2.1".parse().unwrap(), 80);
         let error = freezer.thaw(&state).unwrap_err();
-        assert!(error.to_string().starts_with("bind: "), "{error}");
+        assert!(error.to_string().starts_with("bind: ") && !error.is_taken(), "{error}");
         state.remote = "[2001:db8::1]:4000".parse().unwrap();
         assert!(matches!(freezer.thaw(&state).unwrap_err(), Error::Addresses { .. }));
     });

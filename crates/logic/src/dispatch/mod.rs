@@ -15,6 +15,7 @@
 //! | `explain` | the same choice in words |
 //! | `cost/` | handing off, proxying, fetching or staying |
 //! | `direct/` | whether a node's own replies reach clients |
+//! | `room` | how many connections may be on their way to begin at a node |
 //! | `route` | both together: the node and the way, for a connection's first request and for the next |
 
 mod classify;
@@ -27,6 +28,7 @@ mod health;
 pub mod limits;
 mod node;
 mod policy;
+mod room;
 mod route;
 mod table;
 
@@ -42,5 +44,6 @@ pub use facts::{ContentKey, Facts, KeyMaker};
 pub use health::{Health, HealthSettings, Outcome, State};
 pub use node::{LoadReport, NodeId, NodeSet, Serves};
 pub use policy::{MixLardSettings, PolicyKind, PolicySettings, Why};
+pub use room::Room;
 pub use route::{HandOver, Route, Whence};
 pub use table::TableEntry;

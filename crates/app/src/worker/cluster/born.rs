@@ -32,6 +32,13 @@ use crate::config::{ClusterNode, Config, Role};
 /// What has begun and ended at a node is told at once for so long: much sooner than its home would ask.
 const TELL_PAUSE: Duration = Duration::from_millis(5);
 
+/// Where a connection begins that brings a request, if it doesn't at this server.
+enum Place {
+    At(Birthplace),
+    /// Nowhere yet: its client says the request again.
+    NoRoom,
+}
+
 /// A connection's home, and the node at which it begins.
 struct Birthplace {
     home: ServerId,
@@ -174,6 +181,23 @@ pub(super) fn first_ways(steering: Option<&Arc<steering::Dispatcher>>, bears: bo
     })
 }
 
+impl Home {
+    /// Whether there may be room for one more connection at a node's worker.
+    fn has_room(&self, server: ServerId) -> bool {
+        let room = self.rooms.get(&server).copied().unwrap_or_default();
+        // A connection server has some itself.
+        self.split.is_some() || room.has(self.flows.unanswered(server))
+    }
+
+    /// A node's worker has reported.
+    pub(super) fn heed_room(&mut self, node: NodeId, server: ServerId, is_crowded: bool, now: Instant) {
+        if is_crowded {
+            self.dispatcher.direct_mut().was_crowded(node, now);
+        }
+        self.rooms.entry(server).or_default().reported(is_crowded, self.flows.unanswered(server));
+    }
+}
+
 impl Node {
     /// Has the home told, together with what else will have happened.
     pub(super) fn tell_soon(&mut self, now: Instant) {
@@ -202,9 +226,18 @@ impl<H: Host> Worker<H> {
         let (before, mut count) = (self.host.processor_time(), 0);
         while let Some(arrival) = self.home_steering().and_then(steering::Dispatcher::poll_arrival) {
             self.metrics.node_waits.add(have_waited.into());
-            let node = self.bear(&arrival);
+            let place = self.bear(&arrival);
             let Some(steering) = self.home_steering() else { return };
             let (key, flow, flows) = (arrival.key, &arrival.flow, steering.flows());
+            let node = match place {
+                Some(Place::At(node)) => Some(node),
+                Some(Place::NoRoom) => {
+                    steering.drop_waiting(key);
+                    self.metrics.births_put_off.increment();
+                    continue;
+                }
+                None => None,
+            };
             let entered = match node {
                 Some(Birthplace { home, node, is_foreign: true, is_watched, .. }) => {
                     flows.entrust(key, flow, (home, node), arrival.payload.len(), is_watched)
@@ -277,7 +310,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// Where a connection is to begin. A node that is leat is in the books as its holder then. None when it's to begin here.
-    fn bear(&mut self, arrival: &Arrival) -> Option<Birthplace> {
+    fn bear(&mut self, arrival: &Arrival) -> Option<Place> {
         let now = self.now;
         if arrival.has_fin {
             return None;
@@ -303,21 +336,24 @@ impl<H: Host> Worker<H> {
             // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.
             home.dispatcher.begin_unheard(node);
             home.entrusted += u64::from(can_bear);
-            return can_bear.then_some(Birthplace {
+            return can_bear.then_some(Place::At(Birthplace {
                 home: home.id,
                 node: server,
                 is_foreign: true,
                 is_watched: is_one && home.watches(),
                 stands,
-            });
+            }));
         }
         let server = home.workers(number).into_iter().find(|worker| can_name(*worker))?;
         let flow = FlowId { home: home.id, serial: arrival.flow.id.serial };
         let image = image(flow, arrival, now)?;
+        if !home.has_room(server) {
+            return Some(Place::NoRoom);
+        }
         home.flows.born(now, flow, server, image).ok()?;
         let home = flow.home;
         self.enter_birth(flow, arrival.key, node);
-        Some(Birthplace { home, node: server, is_foreign: false, is_watched: false, stands })
+        Some(Place::At(Birthplace { home, node: server, is_foreign: false, is_watched: false, stands }))
     }
 
     /// A flow that has begun at a node is under way there.
@@ -374,15 +410,23 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A home asks for connections that may wait to be accepted: those that do are accepted before it gets an answer.
+    /// A home asks for connections that may wait to be accepted: those that do are accepted before it gets an answer. At once where they're few, as in a queue that
+    /// is bound because there is too much to do: nobody else is accepted for a while then, and the home would wait for as long.
     pub(super) fn accept_all_births(&mut self) {
-        let at = self.birthplaces();
+        let mut at = self.birthplaces();
+        at.retain(|index| !self.accept_few(*index as usize));
         let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         if at.is_empty() {
             return node.none_waits();
         }
         node.unaccepted.clone_from(&at);
         at.into_iter().for_each(|index| self.queue_accept(Token { index, generation: 0 }));
+    }
+
+    /// What a client of one that isn't to begin here any more has said again may have made a socket: it's dropped when it's accepted. Whether none waits now.
+    pub(super) fn drop_late_births(&mut self, listener: u16) -> bool {
+        let is_node = matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Node(_)));
+        is_node && self.accept_few(listener.into())
     }
 
     /// Nobody waits at a listener.

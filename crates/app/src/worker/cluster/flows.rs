@@ -496,7 +496,12 @@ impl<H: Host> Worker<H> {
         let requests_before = http.connection.requests.saturating_sub(u32::from(!http.head.is_empty()));
         let queued = (!http.head.is_empty()).then(|| queued(tcp));
         cluster.flows.all.insert(flow, Flow { key, base, known: None, queued, requests_before, place: Place::Away });
-        let thawed = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error));
+        let thawed = cluster.freezer.thaw(tcp).or_else(|error| match error.is_taken() && self.drop_late_births(at) {
+            true => self.cluster.as_ref().map_or(Err(error), |cluster| cluster.freezer.thaw(tcp)),
+            false => Err(error),
+        });
+        let thawed = thawed.map_err(|error| refused(RefuseReason::Kernel, &error));
+        let Some(cluster) = &mut self.cluster else { return Err(RefuseReason::Absent) };
         let socket = thawed.inspect(|socket| {
             if http.connection.has_input_ended() {
                 // Without it the connection goes on all the same.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token};
 use leat_host::steering::{self, FlowKey, Heard};
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
-use leat_logic::dispatch::{Capacity, Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
+use leat_logic::dispatch::{Capacity, Dispatcher, Facts, LoadReport, NodeId, Outcome, Room, Whence};
 use leat_logic::handoff;
 use leat_logic::handoff::{
     CutReason, Destination, FlowId, Generation, Image, Load, RecallTerms, Resets, ServerId, SessionId, Target,
@@ -56,6 +56,8 @@ pub(super) struct Home {
     removed: BTreeSet<u32>,
     /// Nodes' workers whose link is up, and what each has to do.
     pub(super) linked: BTreeMap<ServerId, Load>,
+    /// How many connections may be on their way to each of these.
+    pub(super) rooms: BTreeMap<ServerId, Room>,
     /// The one of each node that was asked last.
     asked_last: BTreeMap<u32, ServerId>,
     pub(super) next_serial: u64,
@@ -159,6 +161,7 @@ impl Home {
             // Never one that an entry of an earlier life may have.
             next_serial: resumed.unwrap_or(seed >> 1),
             linked: BTreeMap::new(),
+            rooms: BTreeMap::new(),
             asked_last: BTreeMap::new(),
             asked: BTreeMap::new(),
             waiting: Waiting::new(now),
@@ -387,6 +390,7 @@ impl Home {
         if self.linked.remove(&peer).is_none() {
             return;
         }
+        self.rooms.remove(&peer);
         let is_last = !self.linked.keys().any(|server| server.server() == peer.server());
         if let Some(node) = self.node(peer).filter(|_| is_last) {
             self.end_probes(node);
@@ -399,8 +403,15 @@ impl Home {
     /// A request that was on its way to a node has got there, or hasn't.
     pub(super) fn settled(&mut self, flow: FlowId, outcome: Outcome, now: Instant) -> Option<Asked> {
         let asked = self.asked.remove(&flow)?;
-        self.dispatcher.end(asked.node, outcome, now);
+        self.ended(asked.node, outcome, now);
         Some(asked)
+    }
+
+    /// What became of a request at a node. One that says itself that it has too much to do isn't ejected for what it refuses: others would have to do that as well.
+    pub(super) fn ended(&mut self, node: NodeId, outcome: Outcome, now: Instant) {
+        let is_foreign = || self.number(node).is_some_and(|number| self.foreign(number).is_some());
+        let is_excused = outcome == Outcome::Failed && self.dispatcher.direct().is_crowded(node, now) && !is_foreign();
+        self.dispatcher.end(node, if is_excused { Outcome::Unknown } else { outcome }, now);
     }
 }
 
@@ -530,7 +541,7 @@ impl<H: Host> Worker<H> {
                 PassedOutcome::Failed => Outcome::Failed,
                 PassedOutcome::Abandoned => Outcome::Unknown,
             };
-            home.dispatcher.end(node, outcome, now);
+            home.ended(node, outcome, now);
         }
     }
 
@@ -734,6 +745,7 @@ impl<H: Host> Worker<H> {
             home.leave_out(now, server);
         } else if let Some(node) = home.node(server) {
             let is_new = home.linked.insert(server, load).is_none();
+            home.heed_room(node, server, load.is_crowded, now);
             let workers = home.linked.iter().filter(|(known, _)| known.server() == server.server());
             let (workers, loads): (Vec<&ServerId>, Vec<&Load>) = workers.unzip();
             // As long as one of them says otherwise: of a process that has just begun nothing may be known yet.
@@ -743,9 +755,6 @@ impl<H: Host> Worker<H> {
             // They don't know yet what waits to be accepted.
             let unanswered: u32 = workers.into_iter().map(|worker| home.flows.unanswered(*worker)).sum();
             let busy_permille = loads.iter().map(|load| load.cpu_permille).sum::<u32>() / loads.len().max(1) as u32;
-            if load.is_crowded {
-                home.dispatcher.direct_mut().was_crowded(node, now);
-            }
             let report = LoadReport {
                 active: loads.iter().map(|load| load.requests).sum::<u32>() + unanswered,
                 busy_permille: u16::try_from(busy_permille).unwrap_or(u16::MAX),

@@ -143,12 +143,17 @@ impl<H: Host> Worker<H> {
 
     /// Where the next ones begin that are for the same; none if each is to be looked at.
     fn choose_holders(&mut self, arrival: &Arrival) -> Option<Holders> {
-        let mut connection = http::Connection::new(self.now);
+        let now = self.now;
+        let mut connection = http::Connection::new(now);
         let limits = &self.sites[UNKNOWN_SITE as usize].limits;
-        let (_, progress) = connection.handle_input(self.now, &arrival.payload, limits);
+        let (_, progress) = connection.handle_input(now, &arrival.payload, limits);
         let Progress::Request(request) = progress else { return None };
         let choice = self.choose_birthplace(&request, arrival).filter(|choice| choice.stands)?;
         let Part::Home(home) = &mut self.cluster.as_mut()?.part else { return None };
+        // Where some find no room it's seen to that few are on their way.
+        if home.dispatcher.direct().is_crowded(choice.node, now) {
+            return None;
+        }
         let mut holders = home.birth_workers(choice.node)?;
         if choice.why != Why::Turn {
             return Some(holders);

@@ -342,6 +342,12 @@ impl Direct {
         self.crowded.insert(node, now);
     }
 
+    /// Whether that is so by now.
+    #[must_use]
+    pub fn is_crowded(&self, node: NodeId, now: Instant) -> bool {
+        self.crowded.get(&node).is_some_and(|at| now.since(*at) < CROWDED_TIME)
+    }
+
     /// What a node was asked about has shown that its client hears nothing.
     pub fn was_unheard(&mut self, look: &Look, now: Instant) {
         self.is_unheard(look, now);
@@ -349,7 +355,7 @@ impl Direct {
 
     /// `said`: what the client has said by now; none while the node doesn't have the connection. `can_come_back`: the node can be asked for it.
     pub fn looked(&mut self, mut look: Look, said: Option<Said>, can_come_back: bool, now: Instant) -> Verdict {
-        let is_crowded = self.crowded.get(&look.node).is_some_and(|at| now.since(*at) < CROWDED_TIME);
+        let is_crowded = self.is_crowded(look.node, now);
         let said = said.map(|said| Said { repeats: said.repeats.filter(|_| !is_crowded), ..said });
         match look.judge(said) {
             Shown::Heard => self.is_heard(&look, now),
