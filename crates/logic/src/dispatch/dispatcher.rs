@@ -239,6 +239,7 @@ impl Dispatcher {
             seed: self.keys.node(name),
             near: Vec::new(),
             is_draining: false,
+            is_excused: false,
             health: Health::new(now),
             load: Load::default(),
             // Whoever had this place before isn't this node.
@@ -505,8 +506,13 @@ impl Dispatcher {
     /// A request that `node` was given has ended. True when the node has just been ejected because of it.
     pub fn end(&mut self, id: NodeId, outcome: Outcome, now: Instant) -> bool {
         let health = self.settings.health;
+        let is_crowded = self.direct.is_crowded(id, now);
         let may_be_ejected = outcome == Outcome::Failed && self.may_eject(id, now);
         let Some(node) = self.node_mut(id) else { return false };
+        let outcome = match outcome {
+            Outcome::Failed if node.is_excused && is_crowded => Outcome::Unknown,
+            outcome => outcome,
+        };
         node.load.end();
         node.health.request_ended(outcome, may_be_ejected, &health, now)
     }
@@ -515,6 +521,15 @@ impl Dispatcher {
     fn may_eject(&self, id: NodeId, now: Instant) -> bool {
         let out = self.iter().filter(|(other, node)| *other != id && node.health.state(now) != State::Up).count();
         (out + 1) * 100 <= self.iter().count() * EJECTED_PERCENT_MAX
+    }
+
+    /// A node has had no room for connections that were to begin there. One that says so itself, as it's `leat`, does what it can, and what it fails to take is no
+    /// reason to eject it: others would have that to do as well. A server whose queue is full for an agent beside it may be standing still.
+    pub fn had_no_room(&mut self, id: NodeId, is_leat: bool, now: Instant) {
+        self.direct.was_crowded(id, now);
+        if let Some(node) = self.node_mut(id) {
+            node.is_excused = is_leat;
+        }
     }
 
     /// `node` has said how much it has to do.

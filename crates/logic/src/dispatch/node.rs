@@ -196,6 +196,8 @@ pub(super) struct Node {
     /// Whose clients it's near to.
     pub(super) near: Vec<Network>,
     pub(super) is_draining: bool,
+    /// While it has no room for more, what it fails to take is no fault of its.
+    pub(super) is_excused: bool,
     pub(super) health: Health,
     pub(super) load: Load,
     /// What was remembered of it up to here holds no more.

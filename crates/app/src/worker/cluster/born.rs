@@ -14,7 +14,7 @@ use leat_host::socket;
 use leat_host::steering::{self, Arrival, Birth, CookieKey, FlowKey, can_name};
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{Choice, Facts, NodeId};
-use leat_logic::handoff::{FlowId, HttpState, Image, ServerId, cookie_key};
+use leat_logic::handoff::{FlowId, HttpState, Image, Load, ServerId, cookie_key};
 use leat_logic::http::{self, Progress, Request};
 use leat_logic::split::Delegation;
 use leat_logic::time::Instant;
@@ -190,11 +190,11 @@ impl Home {
     }
 
     /// A node's worker has reported.
-    pub(super) fn heed_room(&mut self, node: NodeId, server: ServerId, is_crowded: bool, now: Instant) {
-        if is_crowded {
-            self.dispatcher.direct_mut().was_crowded(node, now);
+    pub(super) fn heed_room(&mut self, node: NodeId, server: ServerId, load: &Load, now: Instant) {
+        if load.is_crowded {
+            self.dispatcher.had_no_room(node, !load.is_foreign, now);
         }
-        self.rooms.entry(server).or_default().reported(is_crowded, self.flows.unanswered(server));
+        self.rooms.entry(server).or_default().reported(load.is_crowded, self.flows.unanswered(server));
     }
 }
 

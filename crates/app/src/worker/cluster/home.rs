@@ -403,15 +403,8 @@ impl Home {
     /// A request that was on its way to a node has got there, or hasn't.
     pub(super) fn settled(&mut self, flow: FlowId, outcome: Outcome, now: Instant) -> Option<Asked> {
         let asked = self.asked.remove(&flow)?;
-        self.ended(asked.node, outcome, now);
+        self.dispatcher.end(asked.node, outcome, now);
         Some(asked)
-    }
-
-    /// What became of a request at a node. One that says itself that it has too much to do isn't ejected for what it refuses: others would have to do that as well.
-    pub(super) fn ended(&mut self, node: NodeId, outcome: Outcome, now: Instant) {
-        let is_foreign = || self.number(node).is_some_and(|number| self.foreign(number).is_some());
-        let is_excused = outcome == Outcome::Failed && self.dispatcher.direct().is_crowded(node, now) && !is_foreign();
-        self.dispatcher.end(node, if is_excused { Outcome::Unknown } else { outcome }, now);
     }
 }
 
@@ -541,7 +534,7 @@ impl<H: Host> Worker<H> {
                 PassedOutcome::Failed => Outcome::Failed,
                 PassedOutcome::Abandoned => Outcome::Unknown,
             };
-            home.ended(node, outcome, now);
+            home.dispatcher.end(node, outcome, now);
         }
     }
 
@@ -745,7 +738,7 @@ impl<H: Host> Worker<H> {
             home.leave_out(now, server);
         } else if let Some(node) = home.node(server) {
             let is_new = home.linked.insert(server, load).is_none();
-            home.heed_room(node, server, load.is_crowded, now);
+            home.heed_room(node, server, &load, now);
             let workers = home.linked.iter().filter(|(known, _)| known.server() == server.server());
             let (workers, loads): (Vec<&ServerId>, Vec<&Load>) = workers.unzip();
             // As long as one of them says otherwise: of a process that has just begun nothing may be known yet.

@@ -166,6 +166,25 @@ fn half_of_the_nodes_can_be_ejected_and_the_last_are_tried_all_the_same() {
 }
 
 #[test]
+fn a_node_with_too_much_to_do_is_not_ejected_for_what_it_fails_to_take() {
+    // Who has said that there is no room, if anybody has; when requests fail; and whether that ejects the node.
+    for (is_leat, second, is_ejected) in
+        [(None, 2, true), (Some(true), 2, false), (Some(false), 2, true), (Some(true), 60, true)]
+    {
+        let mut dispatcher = dispatcher(PolicyKind::LeastConnections, &[node("a", &[]), node("b", &[])]);
+        let a = dispatcher.find("a").expect("configured");
+        if let Some(is_leat) = is_leat {
+            dispatcher.had_no_room(a, is_leat, at(1));
+        }
+        let mut fail = || {
+            dispatcher.begin(a);
+            dispatcher.end(a, Outcome::Failed, at(second))
+        };
+        assert_eq!((0..20).any(|_| fail()), is_ejected, "{is_leat:?} at {second}");
+    }
+}
+
+#[test]
 fn nodes_keep_their_places_by_name() {
     let mut dispatcher = dispatcher(PolicyKind::MixLard, &[node("a", &[]), node("b", &[])]);
     let b = dispatcher.find("b").expect("configured");
