@@ -506,13 +506,10 @@ impl Dispatcher {
     /// A request that `node` was given has ended. True when the node has just been ejected because of it.
     pub fn end(&mut self, id: NodeId, outcome: Outcome, now: Instant) -> bool {
         let health = self.settings.health;
-        let is_crowded = self.direct.is_crowded(id, now);
+        let is_excused = || self.node(id).is_some_and(|node| node.is_excused) && self.direct.is_crowded(id, now);
+        let outcome = if outcome == Outcome::Failed && is_excused() { Outcome::Unknown } else { outcome };
         let may_be_ejected = outcome == Outcome::Failed && self.may_eject(id, now);
         let Some(node) = self.node_mut(id) else { return false };
-        let outcome = match outcome {
-            Outcome::Failed if node.is_excused && is_crowded => Outcome::Unknown,
-            outcome => outcome,
-        };
         node.load.end();
         node.health.request_ended(outcome, may_be_ejected, &health, now)
     }

@@ -5,7 +5,7 @@
 
 /// As many offers as nodes take.
 const MOST: u32 = 1_024;
-/// As many as wait to be accepted where there is too much to do (`admission::limits::LISTENER_QUEUE_SHORT`).
+/// As many as wait to be accepted where there is too much to do.
 const FEWEST: u32 = crate::admission::limits::LISTENER_QUEUE_SHORT;
 /// By which part that rises with each report of a node that had room for all: distant nodes have more on their way.
 const RISE: u32 = 4;

@@ -33,10 +33,10 @@ use crate::config::{ClusterNode, Config, Role};
 const TELL_PAUSE: Duration = Duration::from_millis(5);
 
 /// Where a connection begins that brings a request, if it doesn't at this server.
-enum Place {
+enum Beginning {
     At(Birthplace),
-    /// Nowhere yet: its client says the request again.
-    NoRoom,
+    /// Nowhere yet, as there's no room: its client says the request again.
+    PutOff,
 }
 
 /// A connection's home, and the node at which it begins.
@@ -226,12 +226,12 @@ impl<H: Host> Worker<H> {
         let (before, mut count) = (self.host.processor_time(), 0);
         while let Some(arrival) = self.home_steering().and_then(steering::Dispatcher::poll_arrival) {
             self.metrics.node_waits.add(have_waited.into());
-            let place = self.bear(&arrival);
+            let beginning = self.bear(&arrival);
             let Some(steering) = self.home_steering() else { return };
             let (key, flow, flows) = (arrival.key, &arrival.flow, steering.flows());
-            let node = match place {
-                Some(Place::At(node)) => Some(node),
-                Some(Place::NoRoom) => {
+            let node = match beginning {
+                Some(Beginning::At(node)) => Some(node),
+                Some(Beginning::PutOff) => {
                     steering.drop_waiting(key);
                     self.metrics.births_put_off.increment();
                     continue;
@@ -310,7 +310,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// Where a connection is to begin. A node that is leat is in the books as its holder then. None when it's to begin here.
-    fn bear(&mut self, arrival: &Arrival) -> Option<Place> {
+    fn bear(&mut self, arrival: &Arrival) -> Option<Beginning> {
         let now = self.now;
         if arrival.has_fin {
             return None;
@@ -336,7 +336,7 @@ impl<H: Host> Worker<H> {
             // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.
             home.dispatcher.begin_unheard(node);
             home.entrusted += u64::from(can_bear);
-            return can_bear.then_some(Place::At(Birthplace {
+            return can_bear.then_some(Beginning::At(Birthplace {
                 home: home.id,
                 node: server,
                 is_foreign: true,
@@ -345,15 +345,15 @@ impl<H: Host> Worker<H> {
             }));
         }
         let server = home.workers(number).into_iter().find(|worker| can_name(*worker))?;
+        if !home.has_room(server) {
+            return Some(Beginning::PutOff);
+        }
         let flow = FlowId { home: home.id, serial: arrival.flow.id.serial };
         let image = image(flow, arrival, now)?;
-        if !home.has_room(server) {
-            return Some(Place::NoRoom);
-        }
         home.flows.born(now, flow, server, image).ok()?;
         let home = flow.home;
         self.enter_birth(flow, arrival.key, node);
-        Some(Place::At(Birthplace { home, node: server, is_foreign: false, is_watched: false, stands }))
+        Some(Beginning::At(Birthplace { home, node: server, is_foreign: false, is_watched: false, stands }))
     }
 
     /// A flow that has begun at a node is under way there.

@@ -105,11 +105,14 @@ impl Home {
         server.filter(|(_, load)| load.is_foreign).map(|(server, load)| (*server, load.can_bear))
     }
 
-    /// The workers of a node at which connections may begin.
-    fn birth_workers(&mut self, node: NodeId) -> Option<Holders> {
+    /// The workers of a node at which connections may begin unasked: none where some find no room, as it's seen to then that few are on their way.
+    fn birth_workers(&mut self, node: NodeId, now: Instant) -> Option<Holders> {
         let number = self.number(node)?;
         if let Some((server, can_bear)) = self.foreign(number) {
             return can_bear.then(|| Holders { servers: vec![server], are_foreign: true });
+        }
+        if self.dispatcher.direct().is_crowded(node, now) {
+            return None;
         }
         let mut servers = self.workers(number);
         servers.retain(|worker| can_name(*worker));
@@ -150,11 +153,7 @@ impl<H: Host> Worker<H> {
         let Progress::Request(request) = progress else { return None };
         let choice = self.choose_birthplace(&request, arrival).filter(|choice| choice.stands)?;
         let Part::Home(home) = &mut self.cluster.as_mut()?.part else { return None };
-        // Where some find no room it's seen to that few are on their way.
-        if home.dispatcher.direct().is_crowded(choice.node, now) {
-            return None;
-        }
-        let mut holders = home.birth_workers(choice.node)?;
+        let mut holders = home.birth_workers(choice.node, now)?;
         if choice.why != Why::Turn {
             return Some(holders);
         }
@@ -163,7 +162,7 @@ impl<H: Host> Worker<H> {
         while holders.servers.len() < CHOICE_TURNS {
             let choice = self.choose_birthplace(&request, arrival).filter(|choice| choice.stands)?;
             let Part::Home(home) = &mut self.cluster.as_mut()?.part else { return None };
-            let next = home.birth_workers(choice.node).filter(|next| next.are_foreign == holders.are_foreign)?;
+            let next = home.birth_workers(choice.node, now).filter(|next| next.are_foreign == holders.are_foreign)?;
             holders.servers.push(*next.servers.first()?);
         }
         // Whole rounds: what is left over of one would be the first node's each time.
