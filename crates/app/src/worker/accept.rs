@@ -6,16 +6,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use leat_host::knocking::Knocking;
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_logic::schedule::{Cost, LeafId, NodeId, Operation, PrefixLeaves, Share};
 use leat_logic::time::Instant;
 
 use super::storage::DESCRIPTORS_GIVEN_BACK;
-use super::{ADMIN_SITE, Event, Host, Listening, Stage, Task, UNKNOWN_SITE, Worker};
+use super::{ADMIN_SITE, Event, Host, Stage, Task, UNKNOWN_SITE, Worker};
 use crate::listener::ListenerName;
 use crate::log;
-use crate::metrics::WorkerMetrics;
 
 /// Connections accepted by one event: some twenty microseconds' work.
 const ACCEPTS_MAX: usize = 2;
@@ -49,16 +47,6 @@ pub(super) enum ListenerState {
         at: Instant,
     },
     Closed,
-}
-
-impl Listening {
-    /// How it stands; what has been dropped since is counted.
-    fn look(&mut self, reactor: &impl Reactor, metrics: &WorkerMetrics) -> Knocking {
-        let knocking = reactor.knocking(self.socket);
-        let dropped = knocking.dropped.wrapping_sub(std::mem::replace(&mut self.dropped, knocking.dropped));
-        metrics.knocks_dropped.add(dropped.into());
-        knocking
-    }
 }
 
 impl ListenerState {
@@ -343,7 +331,9 @@ impl<H: Host> Worker<H> {
             if is_new {
                 self.reactor.set_queue_max(listening.socket, most);
             }
-            let knocking = listening.look(&self.reactor, &self.metrics);
+            let knocking = self.reactor.knocking(listening.socket);
+            let dropped = knocking.dropped.wrapping_sub(std::mem::replace(&mut listening.dropped, knocking.dropped));
+            self.metrics.knocks_dropped.add(dropped.into());
             if let Some(part) = listening.shedding.look(knocking.waiting, most) {
                 self.reactor.let_in(listening.socket, part);
             }
@@ -351,14 +341,6 @@ impl<H: Host> Worker<H> {
                 self.admission.saw_crowd(self.now);
             }
         }
-    }
-
-    /// Counts who has found no room at a listener though no queue is bound; how many there have been since the worker began.
-    pub(super) fn count_dropped_knocks(&mut self) -> u64 {
-        for listening in self.listeners.iter_mut().filter(|it| it.state.is_open() && !it.sites.name.is_admin) {
-            listening.look(&self.reactor, &self.metrics);
-        }
-        self.metrics.knocks_dropped.get()
     }
 
     /// Closes a listener whose address has gone from the configuration: what listens in its place may be `0.0.0.0`. Who is connecting by now is let in: the

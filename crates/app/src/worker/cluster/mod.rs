@@ -418,7 +418,6 @@ impl<H: Host> Worker<H> {
         self.queue_turns();
         self.tell_of_rests();
         self.leave_peers_if_empty();
-        self.look_for_drops();
         let now = self.now;
         if self.cluster.as_ref().is_some_and(|cluster| now >= cluster.receive_at) {
             self.receive_held_packets();

@@ -63,10 +63,9 @@ pub(super) struct Node {
     pub(super) resting: Resting,
     /// When it's looked what the programs have counted.
     count_at: Instant,
-    /// The same of connections that find no room at a listener; how many hadn't by then, and when that was told last.
-    drops_at: Instant,
-    dropped: u64,
-    dropped_told: u64,
+    /// The same of connections that find a listener's queue full, and how many had by then; none if the kernel doesn't tell.
+    overflows_at: Instant,
+    overflows: Option<u64>,
 }
 
 /// What this worker is to one home.
@@ -86,8 +85,6 @@ impl Node {
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         let own = cluster.own_node().filter(|node| !node.server.is_empty());
         let guard = shared.node(config)?;
-        // What the kernel has counted for whatever was there before says nothing.
-        let dropped = own.and_then(|_| connections::overflows().ok()).unwrap_or(0);
         let foreign = own.map(|node| Foreign::watch(config, node, Some(guard.clone()))).transpose();
         Ok(Node {
             foreign: foreign.map_err(|error| format!("no thread can be started: {error}"))?,
@@ -110,9 +107,8 @@ impl Node {
             births_at: Instant::NEVER,
             resting: Resting::default(),
             count_at: Instant::default(),
-            drops_at: Instant::default(),
-            dropped,
-            dropped_told: dropped,
+            overflows_at: Instant::default(),
+            overflows: connections::overflows().ok(),
         })
     }
 
@@ -265,12 +261,24 @@ impl Node {
         self.checks.as_ref().is_some_and(|checks| checks.is_failing())
     }
 
+    /// Whether connections that were to begin here have found a queue full since the last look. Listeners count other packets that they drop as well: those that
+    /// end TIME_WAIT for a connection that begins (`time_wait.h`).
+    fn looks_crowded(&mut self, now: Instant) -> bool {
+        if now < self.overflows_at {
+            return false;
+        }
+        self.overflows_at = now.after(TELL_PAUSE);
+        let overflows = connections::overflows().ok();
+        let before = std::mem::replace(&mut self.overflows, overflows);
+        before.zip(overflows).is_some_and(|(before, now)| before != now)
+    }
+
     /// How much there is to do, and what was seen.
     pub(super) fn report(&mut self, connections: u32, requests: u32, now: Instant) {
         self.checks.iter().for_each(|checks| checks.begin());
         let own = Load { flows: connections, requests, is_failing: self.is_failing(), ..Load::default() };
         let load = self.foreign_load().unwrap_or(own);
-        let is_crowded = std::mem::replace(&mut self.dropped_told, self.dropped) != self.dropped;
+        let is_crowded = self.looks_crowded(now);
         for home in self.homes.values_mut() {
             home.flows.set_load(Load { is_crowded, ..load });
         }
@@ -357,22 +365,6 @@ impl AsRawFd for Borrowed {
 }
 
 impl<H: Host> Worker<H> {
-    /// Sees, now and then, whether connections that were to begin here have found no room.
-    pub(super) fn look_for_drops(&mut self) {
-        let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
-        if self.now < node.drops_at {
-            return;
-        }
-        node.drops_at = self.now.after(TELL_PAUSE);
-        let dropped = match node.foreign {
-            Some(_) => connections::overflows().ok(),
-            None => Some(self.count_dropped_knocks()),
-        };
-        if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
-            node.dropped = dropped.unwrap_or(node.dropped);
-        }
-    }
-
     pub(super) fn renew_lease(&mut self, home: ServerId, until: Instant) {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Node(node) = &mut cluster.part else { return };
