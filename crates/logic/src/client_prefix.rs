@@ -25,6 +25,15 @@ impl ClientPrefix {
         }
     }
 
+    /// Its first address, and how many bits of it all of its addresses have.
+    #[must_use]
+    pub fn network(self) -> (IpAddr, u32) {
+        match self.is_v4 {
+            true => (Ipv4Addr::from_bits((self.bits as u32) << (32 - V4_BITS)).into(), V4_BITS),
+            false => (Ipv6Addr::from_bits(u128::from(self.bits) << (128 - V6_BITS)).into(), V6_BITS),
+        }
+    }
+
     /// Whether it's one of IPv4 addresses.
     #[must_use]
     pub fn is_v4(self) -> bool {
@@ -34,10 +43,8 @@ impl ClientPrefix {
 
 impl fmt::Display for ClientPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_v4 {
-            true => write!(f, "{}/{V4_BITS}", Ipv4Addr::from_bits((self.bits as u32) << (32 - V4_BITS))),
-            false => write!(f, "{}/{V6_BITS}", Ipv6Addr::from_bits(u128::from(self.bits) << (128 - V6_BITS))),
-        }
+        let (address, bits) = self.network();
+        write!(f, "{address}/{bits}")
     }
 }
 

@@ -12,6 +12,7 @@ pub mod fastcgi;
 pub mod handoff;
 pub mod http;
 pub mod network;
+pub mod prefix_counts;
 pub mod protocol;
 pub mod schedule;
 pub mod serve;

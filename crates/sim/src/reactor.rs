@@ -15,6 +15,7 @@ use leat_host::reactor::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, Reactor, ReceiveBuffer, SendNow, Socket, Token,
     Transmit,
 };
+use leat_logic::admission::LetIn;
 use leat_logic::schedule::Gather;
 
 use crate::agenda::MILLISECOND;
@@ -200,7 +201,7 @@ impl Reactor for SimReactor {
 
     fn set_queue_max(&mut self, _listener: Listener, _connections: Option<u32>) {}
 
-    fn let_in(&mut self, _listener: Listener, _part: f64) {}
+    fn let_in(&mut self, _listener: Listener, _whom: &LetIn) {}
 
     fn knocking(&self, _listener: Listener) -> Knocking {
         Knocking::default()

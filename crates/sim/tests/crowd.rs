@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leat_sim::crowd::{Asking, Demand, Got, What, run, run_priced, run_reloaded, run_short_of_buffers, run_workers};
+use leat_sim::crowd::{
+    Asking, Demand, Got, What, run, run_apart, run_priced, run_reloaded, run_short_of_buffers, run_workers,
+};
 
 /// Requests of 350 us on average.
 const BURN: What = What::Burn(200, 500);
@@ -201,6 +203,26 @@ fn who_connects_is_served_beside_a_flood_of_requests_on_kept_connections() {
         println!("{flood:?}: {} of {}, p99 {} ms", got.answered_ns.len(), got.offered, got.p99_ms());
         assert!(got.answered_ns.len() as u64 * 100 >= got.offered * 99, "{flood:?}");
         assert!(got.p99_ms() < 5.0, "{flood:?}");
+    }
+}
+
+/// Whose network asks for little is let in beside any flood of new connections from another, and served at once.
+#[test]
+fn a_networks_flood_of_connections_keeps_nobody_else_out() {
+    for times in [1, 4] {
+        for flood in [Asking::New(BURNS_PER_S * 5.0), Asking::Anew(5_000), Asking::Anew(1_000)] {
+            for visitors_per_s in [50.0, 500.0] {
+                let demands = [site(100, Asking::New(visitors_per_s)), site(100, flood)];
+                let got = &run_apart(times, &demands, 1, 5 * WARM_UP, WINDOW).unwrap()[0];
+                let came_soon = got.answered_ns.iter().filter(|&&ns| ns < 20_000_000).count();
+                println!(
+                    "{visitors_per_s} beside {flood:?} at {times}: {came_soon} of {} soon, p99 {}",
+                    got.offered,
+                    got.p99_ms()
+                );
+                assert!(came_soon as u64 * 100 >= got.offered * 98, "{flood:?} at {times}");
+            }
+        }
     }
 }
 

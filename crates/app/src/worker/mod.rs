@@ -164,6 +164,8 @@ struct Listening {
     queued: bool,
     /// Who pays for accepting, until a connection's site is known.
     leaf: LeafId,
+    /// How many may wait in its queue, as the kernel was last told; `None`: as many as usual.
+    queue_max: Option<u32>,
     /// Who isn't let in, and what has been dropped, as last seen.
     shedding: Shedding,
     dropped: u32,
@@ -265,8 +267,8 @@ pub struct Worker<H: Host> {
     /// The place in the configuration of each, if it's there.
     configured: Vec<Option<usize>>,
     listeners: Vec<Listening>,
-    /// As the reactor was last told; `None`: as many as usual.
-    listener_queue_max: Option<u32>,
+    /// No more connections are let in than are served, as was last seen.
+    lets_few_in: bool,
     /// Connections wait that aren't accepted, as there's too much to do: asked again each turn.
     is_shut: bool,
     connections: Connections<File<H>>,
@@ -361,7 +363,7 @@ impl<H: Host> Worker<H> {
             sites: Vec::new(),
             configured: Vec::new(),
             listeners: Vec::new(),
-            listener_queue_max: None,
+            lets_few_in: false,
             is_shut: false,
             connections: Connections::new(),
             streams: Streams::default(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use leat_host::reactor::{Listener as ListeningSocket, Reactor};
+use leat_logic::admission::LetIn;
 use leat_logic::serve::cache::Cache;
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::policy::FilePolicy;
@@ -283,7 +284,7 @@ impl<H: Host> Worker<H> {
             let socket = ListeningSocket(super::socket_of(&descriptor).0);
             // An engine that has ended may have left it as it is while there's too much to do.
             self.reactor.set_queue_max(socket, None);
-            self.reactor.let_in(socket, 1.0);
+            self.reactor.let_in(socket, &LetIn::of_all(1.0));
             let listening = Listening {
                 socket,
                 state: ListenerState::Open(descriptor),
@@ -293,6 +294,7 @@ impl<H: Host> Worker<H> {
                 knocked: false,
                 queued: false,
                 leaf: self.leaf_of_listener(&sites.name),
+                queue_max: None,
                 shedding: Default::default(),
                 dropped: self.reactor.knocking(socket).dropped,
                 gone_since: None,

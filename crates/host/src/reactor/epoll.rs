@@ -10,6 +10,8 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use leat_logic::admission::LetIn;
+
 use super::buffers::HeadBuffers;
 use super::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer,
@@ -308,9 +310,9 @@ impl Reactor for Epoll {
         socket::set_queue_max(listener.0.cast_signed(), connections);
     }
 
-    fn let_in(&mut self, listener: Listener, part: f64) {
+    fn let_in(&mut self, listener: Listener, whom: &LetIn) {
         // Without it, as many are heard as before, and the queue is short all the same.
-        let _ = knocking::let_in(listener.0.cast_signed(), part);
+        let _ = knocking::let_in(listener.0.cast_signed(), whom);
     }
 
     fn knocking(&self, listener: Listener) -> Knocking {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring as Ring, cqueue, opcode, squeue};
+use leat_logic::admission::LetIn;
 use leat_logic::schedule::Gather;
 
 use super::buffers::HeadBuffers;
@@ -434,9 +435,9 @@ impl Reactor for IoUring {
         socket::set_queue_max(listener.0.cast_signed(), connections);
     }
 
-    fn let_in(&mut self, listener: Listener, part: f64) {
+    fn let_in(&mut self, listener: Listener, whom: &LetIn) {
         // Without it, as many are heard as before, and the queue is short all the same.
-        let _ = knocking::let_in(listener.0.cast_signed(), part);
+        let _ = knocking::let_in(listener.0.cast_signed(), whom);
     }
 
     fn knocking(&self, listener: Listener) -> Knocking {

@@ -11,6 +11,7 @@ use std::io::{self, IoSlice};
 use std::time::Duration;
 
 use bytes::Bytes;
+use leat_logic::admission::LetIn;
 use leat_logic::schedule::Gather;
 
 use crate::knocking::Knocking;
@@ -231,8 +232,8 @@ pub trait Reactor {
     /// `None`: as many as usual.
     fn set_queue_max(&mut self, listener: Listener, connections: Option<u32>);
 
-    /// Has the kernel hear only a part of those who come, from 0 to 1; the others know nothing and try again a second later.
-    fn let_in(&mut self, listener: Listener, part: f64);
+    /// Has the kernel hear only a part of those who come; the others know nothing and try again a second later.
+    fn let_in(&mut self, listener: Listener, whom: &LetIn);
 
     /// How many wait at a listener, and what has been dropped there.
     fn knocking(&self, listener: Listener) -> Knocking;

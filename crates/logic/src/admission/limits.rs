@@ -50,6 +50,9 @@ pub const RETRY_AFTER_S: u32 = 2;
 /// Connections that may wait in a listener's queue while nothing more is accepted than is served: in the time of so many requests each has its
 /// turn. The worker can't see how long they wait.
 pub const LISTENER_QUEUE_SHORT: u32 = 16;
+/// So many may where some networks are let in as before and others aren't: what a flood's burst leaves is room for those. No more than before are to wait, but
+/// in bursts some will, and be refused when they have, which is why it isn't always so many.
+pub const LISTENER_QUEUE_SPARE: u32 = 64;
 
 /// One connection in so many ends where there's no room for new ones, so that there's some for those who come next; and no more than this at once.
 pub const ROOM_PART: usize = 8;

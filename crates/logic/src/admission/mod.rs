@@ -43,7 +43,7 @@ pub use in_flight::InFlight;
 pub use quota::Quotas;
 pub use refusal::Refusal;
 pub use room::{Dispensable, Survey};
-pub use shedding::Shedding;
+pub use shedding::{LetIn, Shedding};
 pub use site::{SiteCounts, SiteLimits, Standing};
 pub use unread::{Next, Unread};
 
@@ -286,10 +286,10 @@ impl Admission {
         self.door.saw_crowd(now);
     }
 
-    /// How many connections may wait in a listener's queue, if not as many as usual.
+    /// Whether no more connections are to be let in than are served: [`Shedding`] says whose, and how many may wait in a listener's queue.
     #[must_use]
-    pub fn listener_queue_max(&mut self, now: Instant) -> Option<u32> {
-        self.door.is_narrow(now).then_some(limits::LISTENER_QUEUE_SHORT)
+    pub fn lets_few_in(&mut self, now: Instant) -> bool {
+        self.door.is_narrow(now)
     }
 
     /// Whether a site's requests wait for too long.

@@ -44,6 +44,6 @@ pub use facts::{ContentKey, Facts, KeyMaker};
 pub use health::{Health, HealthSettings, Outcome, State};
 pub use node::{LoadReport, NodeId, NodeSet, Serves};
 pub use policy::{MixLardSettings, PolicyKind, PolicySettings, Why};
-pub use room::Room;
+pub use room::Rooms;
 pub use route::{HandOver, Route, Whence};
 pub use table::TableEntry;

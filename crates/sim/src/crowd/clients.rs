@@ -1,8 +1,11 @@
 //! Who asks, when, and what became of it. Connections have no delay of their own: what is sent is there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 
 use leat_host::reactor::Token;
+use leat_logic::admission::LetIn;
+use leat_logic::client_prefix::ClientPrefix;
 
 use super::{Demand, FILE_BYTES, FILE_PATH, PAGE_PATH, SMALL_FILE_PATH, What, host};
 use crate::agenda::{MILLISECOND, SECOND};
@@ -99,9 +102,11 @@ pub(super) struct Crowd {
     /// Connections in the listener's queue.
     pub(super) queue: VecDeque<u32>,
     pub(super) queue_max: usize,
-    /// The part of those who connect that is heard, and how many weren't.
-    pub(super) let_in: f64,
+    /// What part of those who connect is heard, and how many weren't.
+    pub(super) let_in: LetIn,
     pub(super) dropped: u32,
+    /// Each site's clients have a network of their own.
+    pub(super) are_apart: bool,
     /// How many times what they do on a machine of today operations cost.
     pub(super) price_times: u64,
     /// The kernel has filled nearly all receive buffers.
@@ -126,7 +131,8 @@ impl Crowd {
             connections: BTreeMap::new(),
             queue: VecDeque::new(),
             queue_max: QUEUE_MAX,
-            let_in: 1.0,
+            let_in: LetIn::of_all(1.0),
+            are_apart: false,
             dropped: 0,
             price_times: 1,
             is_short_of_buffers: false,
@@ -164,6 +170,12 @@ impl Crowd {
         self.next_connection += 1;
         self.connections.insert(number, Connection { site, is_kept, ..Connection::default() });
         number
+    }
+
+    /// Whence a connection comes.
+    pub(super) fn address(&self, number: u32) -> IpAddr {
+        let site = self.connections.get(&number).filter(|_| self.are_apart).map_or(0, |connection| connection.site);
+        [127, 0, site as u8, 1].into()
     }
 
     fn after(&mut self, delay_ns: u64, event: Event) {
@@ -213,7 +225,8 @@ impl Crowd {
     }
 
     fn connect(&mut self, number: u32, waited_s: u64) {
-        let is_heard = self.let_in >= 1.0 || (self.random.below(1 << 20) as f64) < self.let_in * f64::from(1 << 20);
+        let part = self.let_in.part(ClientPrefix::of(self.address(number)));
+        let is_heard = part >= 1.0 || (self.random.below(1 << 20) as f64) < part * f64::from(1 << 20);
         if !is_heard || self.queue.len() >= self.queue_max {
             self.dropped += 1;
             self.after(RETRY_NS * (waited_s + 1), Event::Connect(number, waited_s * 2 + 1));

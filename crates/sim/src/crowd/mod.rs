@@ -144,6 +144,24 @@ pub fn run_short_of_buffers(
     run_on(|scene| scene.crowd.borrow_mut().is_short_of_buffers = true, demands, seed, warm_up, window)
 }
 
+/// As [`run_priced`], where each site's clients have a network of their own.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_apart(
+    times: u64,
+    demands: &[Demand],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Got>> {
+    let change = |scene: &Scene| {
+        let mut crowd = scene.crowd.borrow_mut();
+        (crowd.price_times, crowd.are_apart) = (times, true);
+    };
+    run_on(change, demands, seed, warm_up, window)
+}
+
 /// As [`run`], on a machine that `change` has changed.
 fn run_on(
     change: impl FnOnce(&Scene),

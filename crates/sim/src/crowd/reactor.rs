@@ -13,6 +13,7 @@ use leat_host::reactor::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFERS, Reactor, ReceiveBuffer, SendNow, Socket, Token,
     Transmit,
 };
+use leat_logic::admission::LetIn;
 use leat_logic::schedule::Gather;
 
 use super::clients::{Crowd, QUEUE_MAX};
@@ -183,8 +184,8 @@ impl Reactor for CrowdReactor {
         self.crowd.borrow_mut().queue_max = connections.map_or(QUEUE_MAX, |connections| connections as usize);
     }
 
-    fn let_in(&mut self, _listener: Listener, part: f64) {
-        self.crowd.borrow_mut().let_in = part;
+    fn let_in(&mut self, _listener: Listener, whom: &LetIn) {
+        self.crowd.borrow_mut().let_in = whom.clone();
     }
 
     fn knocking(&self, _listener: Listener) -> Knocking {
@@ -268,8 +269,8 @@ impl Reactor for CrowdReactor {
         Duration::from_nanos(arrived_ns.map_or(0, |arrived_ns| now_ns.saturating_sub(arrived_ns)))
     }
 
-    fn peer(&self, _socket: Socket) -> Option<SocketAddr> {
-        Some((Ipv4Addr::LOCALHOST, 1).into())
+    fn peer(&self, socket: Socket) -> Option<SocketAddr> {
+        Some((self.crowd.borrow().address(socket.0), 1).into())
     }
 
     fn own_address(&self, _socket: Socket) -> Option<SocketAddr> {

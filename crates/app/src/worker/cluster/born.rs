@@ -4,6 +4,7 @@
 //! else there is to do. `docs/decisions/0012-born.md` has the reasons.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,11 +183,10 @@ pub(super) fn first_ways(steering: Option<&Arc<steering::Dispatcher>>, bears: bo
 }
 
 impl Home {
-    /// Whether there may be room for one more connection at a node's worker.
-    fn has_room(&self, server: ServerId) -> bool {
-        let room = self.rooms.get(&server).copied().unwrap_or_default();
+    /// Whether there may be room for one more of a client's connections at a node's worker.
+    fn take_room(&mut self, server: ServerId, client: IpAddr, now: Instant) -> bool {
         // A connection server has some itself.
-        self.split.is_some() || room.has(self.flows.unanswered(server))
+        self.split.is_some() || self.rooms.take(server, self.flows.unanswered(server), client, now)
     }
 
     /// A node's worker has reported.
@@ -194,7 +194,7 @@ impl Home {
         if load.is_crowded {
             self.dispatcher.had_no_room(node, !load.is_foreign, now);
         }
-        self.rooms.entry(server).or_default().reported(load.is_crowded, self.flows.unanswered(server));
+        self.rooms.reported(server, load.is_crowded, self.flows.unanswered(server));
     }
 }
 
@@ -345,7 +345,7 @@ impl<H: Host> Worker<H> {
             }));
         }
         let server = home.workers(number).into_iter().find(|worker| can_name(*worker))?;
-        if !home.has_room(server) {
+        if !home.take_room(server, client, now) {
             return Some(Beginning::PutOff);
         }
         let flow = FlowId { home: home.id, serial: arrival.flow.id.serial };

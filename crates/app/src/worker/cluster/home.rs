@@ -10,7 +10,7 @@ use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token};
 use leat_host::steering::{self, FlowKey, Heard};
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
-use leat_logic::dispatch::{Capacity, Dispatcher, Facts, LoadReport, NodeId, Outcome, Room, Whence};
+use leat_logic::dispatch::{Capacity, Dispatcher, Facts, LoadReport, NodeId, Outcome, Rooms, Whence};
 use leat_logic::handoff;
 use leat_logic::handoff::{
     CutReason, Destination, FlowId, Generation, Image, Load, RecallTerms, Resets, ServerId, SessionId, Target,
@@ -57,7 +57,7 @@ pub(super) struct Home {
     /// Nodes' workers whose link is up, and what each has to do.
     pub(super) linked: BTreeMap<ServerId, Load>,
     /// How many connections may be on their way to each of these.
-    pub(super) rooms: BTreeMap<ServerId, Room>,
+    pub(super) rooms: Rooms,
     /// The one of each node that was asked last.
     asked_last: BTreeMap<u32, ServerId>,
     pub(super) next_serial: u64,
@@ -161,7 +161,7 @@ impl Home {
             // Never one that an entry of an earlier life may have.
             next_serial: resumed.unwrap_or(seed >> 1),
             linked: BTreeMap::new(),
-            rooms: BTreeMap::new(),
+            rooms: Rooms::default(),
             asked_last: BTreeMap::new(),
             asked: BTreeMap::new(),
             waiting: Waiting::new(now),
@@ -390,7 +390,7 @@ impl Home {
         if self.linked.remove(&peer).is_none() {
             return;
         }
-        self.rooms.remove(&peer);
+        self.rooms.forget(peer);
         let is_last = !self.linked.keys().any(|server| server.server() == peer.server());
         if let Some(node) = self.node(peer).filter(|_| is_last) {
             self.end_probes(node);

@@ -509,6 +509,11 @@ impl<H: Host> Worker<H> {
         matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Peer(_)))
     }
 
+    /// Whether who connects here sends this server the first packet: those of a node are its dispatcher's to answer.
+    pub(super) fn hears_first_packets(&self) -> bool {
+        !matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Node(_)))
+    }
+
     /// Whether a worker that goes has flows which are to end by themselves: those that nodes have of a dispatcher's worker, or that it has here and that go
     /// by its books; those of a node's that nobody else can take, as a reply is under way and the workers that stay can't have a socket beside this one's.
     pub(super) fn has_flows_of_its_own(&self) -> bool {
