@@ -204,6 +204,11 @@ impl Outcome {
         self.answered_ns.value_at_quantile(quantile) as f64 / 1e3
     }
 
+    /// How many were answered within such a time.
+    pub(crate) fn answered_within(&self, time: Duration) -> u64 {
+        self.answered_ns.count_between(0, time.as_nanos() as u64)
+    }
+
     /// The same of those that were refused.
     pub(crate) fn refused_us(&self, quantile: f64) -> f64 {
         self.refused_ns.value_at_quantile(quantile) as f64 / 1e3

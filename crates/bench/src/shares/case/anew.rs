@@ -1,7 +1,8 @@
 //! A connection for each request, past what the server can do: no time is lost while clients are refused and come again, and who connects to another site
-//! is let in.
+//! is let in, or comes from another network.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::{LEAT, Measured};
@@ -27,6 +28,12 @@ const FLOOD: usize = 5_000;
 const ALONE: &str = "visitors alone";
 const BESIDE: &str = "visitors beside 5,000 connections";
 const UNANSWERED_PERCENT: f64 = 3.0;
+/// Visitors of another network than the clients beside them, who connect for each request as well; and how soon they're to be answered: before their
+/// kernels would try to connect again.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 1);
+const FROM_ELSEWHERE: &str = "visitors from elsewhere beside 5,000 clients";
+const SOON: Duration = Duration::from_millis(50);
+const LATE_PERCENT: f64 = 5.0;
 const ROUNDS_MAX: u32 = 3;
 /// Until those have come in whose first packets were dropped.
 const WARM_UP: Duration = Duration::from_secs(5);
@@ -49,7 +56,9 @@ fn connecting(plan: Plan) -> Plan {
 fn record(records: &mut Records, at: (&str, &str, u32), outcome: &Outcome) {
     records.record(at, LEAT, "answered_per_s", outcome.answered_per_s());
     records.record(at, LEAT, "refused_per_s", outcome.refused_per_s());
-    records.record(at, LEAT, "unanswered", 1.0 - outcome.answered as f64 / outcome.offered.max(1) as f64);
+    let missing = |answered: u64| 1.0 - answered as f64 / outcome.offered.max(1) as f64;
+    records.record(at, LEAT, "unanswered", missing(outcome.answered));
+    records.record(at, LEAT, "late", missing(outcome.answered_within(SOON)));
     // Where nobody was answered there are no times.
     if outcome.answered > 0 {
         records.record(at, LEAT, "p50_us", outcome.answered_us(0.5));
@@ -67,7 +76,7 @@ impl Case<Bench> for Anew {
     }
 
     fn title(&self) -> &'static str {
-        "a connection for each request: clients that ask again at once, and visitors beside a flood"
+        "a connection for each request: clients that ask again at once, and visitors beside floods"
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
@@ -84,9 +93,13 @@ impl Case<Bench> for Anew {
             record(&mut bench.records, (NAME, ALONE, round), &trial.outcomes[0]);
             let long = |plan| Plan { warm_up: FLOOD_WARM_UP, drain: DRAIN, ..plan };
             let flood = Plan { window: WINDOW, is_flood: true, ..bench.saturate(FLOOD) };
-            let both = [(long(visitors), alone.1), (long(flood), bench.burn(SITE))];
+            let both = [(long(visitors.clone()), alone.1.clone()), (long(flood), bench.burn(SITE))];
             let trial = bench.measure(&started, &both)?;
             record(&mut bench.records, (NAME, BESIDE, round), &trial.outcomes[0]);
+            let visitors = Plan { source: Some(ELSEWHERE), ..visitors };
+            let both = [(long(visitors), alone.1), (long(connecting(bench.saturate(FLOOD))), bench.burn_once(SITE))];
+            let trial = bench.measure(&started, &both)?;
+            record(&mut bench.records, (NAME, FROM_ELSEWHERE, round), &trial.outcomes[0]);
         }
         Ok(())
     }
@@ -101,16 +114,23 @@ impl Case<Bench> for Anew {
             let mark = "goodput below that of 16 clients";
             marks.push(answered.at_most(lost_percent, Some(LOST_PERCENT), "%", mark, String::new()));
         }
-        let unanswered = measured(samples, BESIDE, "unanswered");
-        let percent = unanswered.median().map(|part| part * 100.0);
-        let mark = "requests of visitors that aren't answered";
-        marks.push(unanswered.at_most(percent, Some(UNANSWERED_PERCENT), "%", mark, String::new()));
+        for (point, metric, most, mark) in [
+            (BESIDE, "unanswered", UNANSWERED_PERCENT, "requests of visitors that aren't answered"),
+            (FROM_ELSEWHERE, "late", LATE_PERCENT, "requests of visitors that aren't answered within 50 ms"),
+        ] {
+            let missing = measured(samples, point, metric);
+            let percent = missing.median().map(|part| part * 100.0);
+            marks.push(missing.at_most(percent, Some(most), "%", mark, String::new()));
+        }
         marks
     }
 
     fn figures(&self, samples: &Samples) -> Vec<Figure> {
         let at = |point| measured(samples, point, "p99_us");
-        [ALONE, BESIDE].into_iter().filter_map(|point| at(point).told("p99 of what is answered", "us")).collect()
+        [ALONE, BESIDE, FROM_ELSEWHERE]
+            .into_iter()
+            .filter_map(|point| at(point).told("p99 of what is answered", "us"))
+            .collect()
     }
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
@@ -120,6 +140,7 @@ impl Case<Bench> for Anew {
             ("p50_us", "p50 us", 0),
             ("p99_us", "p99 us", 0),
             ("unanswered", "not answered, of offered", 3),
+            ("late", "not answered within 50 ms", 3),
         ]
     }
 }
