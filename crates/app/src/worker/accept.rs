@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_logic::admission::LetIn;
-use leat_logic::client_prefix::ClientPrefix;
 use leat_logic::schedule::{Cost, LeafId, NodeId, Operation, PrefixLeaves, Share};
 use leat_logic::time::Instant;
 
@@ -214,16 +213,6 @@ impl<H: Host> Worker<H> {
         self.reactor.receive_once(socket, token);
     }
 
-    /// Somebody has been let in: counts for what part of those of the same network is, while few are.
-    fn count_knock(&mut self, listener: Token, socket: Socket) {
-        if self.lets_few_in
-            && self.hears_first_packets()
-            && let Some(client) = self.reactor.peer(socket)
-        {
-            self.listeners[listener.index as usize].shedding.count(ClientPrefix::of(client.ip()));
-        }
-    }
-
     /// Who comes now waits in the kernel's queue, and is accepted when others have gone. Nobody has to go before somebody is there who waits.
     fn no_room_at(&mut self, listener: Token) {
         let listening = &mut self.listeners[listener.index as usize];
@@ -327,31 +316,6 @@ impl<H: Host> Worker<H> {
                 }
             } else {
                 self.is_shut = true;
-            }
-        }
-    }
-
-    /// Has the kernel keep fewer connections waiting while that is long, and as many as usual afterwards; it isn't to hear those for whom there is
-    /// no room then.
-    pub(super) fn bound_listener_queues(&mut self) {
-        let is_few = self.admission.lets_few_in(self.now);
-        if !std::mem::replace(&mut self.lets_few_in, is_few) && !is_few {
-            return;
-        }
-        self.shared.few_are_let_in(self.now);
-        for listening in self.listeners.iter_mut().filter(|it| it.state.is_open() && !it.sites.name.is_admin) {
-            let knocking = self.reactor.knocking(listening.socket);
-            let dropped = knocking.dropped.wrapping_sub(std::mem::replace(&mut listening.dropped, knocking.dropped));
-            self.metrics.knocks_dropped.add(dropped.into());
-            if let Some(whom) = listening.shedding.look(knocking.waiting, is_few) {
-                self.reactor.let_in(listening.socket, whom);
-            }
-            let queue_max = is_few.then(|| listening.shedding.queue_max());
-            if std::mem::replace(&mut listening.queue_max, queue_max) != queue_max {
-                self.reactor.set_queue_max(listening.socket, queue_max);
-            }
-            if listening.shedding.is_crowded() {
-                self.admission.saw_crowd(self.now);
             }
         }
     }

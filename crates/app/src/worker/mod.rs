@@ -20,6 +20,7 @@ mod exchange;
 mod gate;
 mod handler;
 mod handover;
+mod knocks;
 mod late;
 mod lifecycle;
 mod meter;
@@ -72,6 +73,7 @@ use exchange::Exchange;
 use gate::Gate;
 use handler::Handlers;
 use handover::Departures;
+use knocks::Knocks;
 use late::Late;
 use meter::Meter;
 use overload::RefusalText;
@@ -267,8 +269,7 @@ pub struct Worker<H: Host> {
     /// The place in the configuration of each, if it's there.
     configured: Vec<Option<usize>>,
     listeners: Vec<Listening>,
-    /// No more connections are let in than are served, as was last seen.
-    lets_few_in: bool,
+    knocks: Knocks,
     /// Connections wait that aren't accepted, as there's too much to do: asked again each turn.
     is_shut: bool,
     connections: Connections<File<H>>,
@@ -363,7 +364,7 @@ impl<H: Host> Worker<H> {
             sites: Vec::new(),
             configured: Vec::new(),
             listeners: Vec::new(),
-            lets_few_in: false,
+            knocks: Knocks::default(),
             is_shut: false,
             connections: Connections::new(),
             streams: Streams::default(),

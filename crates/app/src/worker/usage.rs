@@ -115,7 +115,7 @@ impl<H: Host> Worker<H> {
         if self.looks.count.is_multiple_of(LOOKS_EACH_COUNT) {
             self.count_connections();
         }
-        let has_more = used_ns > 0 || !self.tree.is_empty() || self.lets_few_in;
+        let has_more = used_ns > 0 || !self.tree.is_empty() || self.knocks.are_few;
         self.looks.next = if has_more { self.now.after(INTERVAL) } else { Instant::NEVER };
         let (wanting, resting): (Vec<usize>, Vec<usize>) =
             std::mem::take(&mut self.usages.awake).into_iter().partition(|&site| self.wants(site));

@@ -19,6 +19,7 @@ mod ctl;
 mod elsewhere;
 mod fastcgi;
 mod files;
+mod flood;
 mod forwarded;
 mod http;
 mod iiop;

@@ -74,6 +74,12 @@ impl Shedding {
         if all > 0.0 { let_in < all * CROWDED_PART } else { self.let_in.others < CROWDED_PART }
     }
 
+    /// From where most come, and what part of those is let in, if not all are.
+    #[must_use]
+    pub fn most_dropped(&self) -> Option<(ClientPrefix, f64)> {
+        self.let_in.networks.first().copied()
+    }
+
     /// How many may wait while few are let in.
     #[must_use]
     pub fn queue_max(&self) -> u32 {

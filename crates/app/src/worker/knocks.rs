@@ -1,0 +1,86 @@
+//! Who is heard of those who want to connect while no more are let in than are served, and how many wait then: `Shedding` says, here the kernel is told.
+
+use std::time::Duration;
+
+use leat_host::reactor::{Reactor, Socket, Token};
+use leat_logic::client_prefix::ClientPrefix;
+use leat_logic::time::Instant;
+
+use super::{Host, Worker};
+use crate::log;
+
+/// Between two messages.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// At all of a worker's listeners.
+#[derive(Debug, Default)]
+pub(super) struct Knocks {
+    /// No more are let in than are served, as was last seen.
+    pub(super) are_few: bool,
+    /// When it was last said that most aren't.
+    said: Option<Instant>,
+}
+
+impl<H: Host> Worker<H> {
+    /// Somebody has been let in: counts for what part of those of the same network is, while few are.
+    pub(super) fn count_knock(&mut self, listener: Token, socket: Socket) {
+        if self.knocks.are_few
+            && self.hears_first_packets()
+            && let Some(client) = self.reactor.peer(socket)
+        {
+            self.listeners[listener.index as usize].shedding.count(ClientPrefix::of(client.ip()));
+        }
+    }
+
+    /// Has the kernel keep fewer connections waiting while that is long, and as many as usual afterwards; it isn't to hear those for whom there is
+    /// no room then.
+    pub(super) fn bound_listener_queues(&mut self) {
+        let is_few = self.admission.lets_few_in(self.now);
+        if !std::mem::replace(&mut self.knocks.are_few, is_few) && !is_few {
+            return;
+        }
+        self.shared.few_are_let_in(self.now);
+        let mut is_crowded = false;
+        for listening in self.listeners.iter_mut().filter(|it| it.state.is_open() && !it.sites.name.is_admin) {
+            let knocking = self.reactor.knocking(listening.socket);
+            let dropped = knocking.dropped.wrapping_sub(std::mem::replace(&mut listening.dropped, knocking.dropped));
+            self.metrics.knocks_dropped.add(dropped.into());
+            if let Some(whom) = listening.shedding.look(knocking.waiting, is_few) {
+                self.reactor.let_in(listening.socket, whom);
+            }
+            let queue_max = is_few.then(|| listening.shedding.queue_max());
+            if std::mem::replace(&mut listening.queue_max, queue_max) != queue_max {
+                self.reactor.set_queue_max(listening.socket, queue_max);
+            }
+            is_crowded |= listening.shedding.is_crowded();
+        }
+        if is_crowded {
+            self.admission.saw_crowd(self.now);
+        }
+        if is_crowded && self.hears_first_packets() {
+            self.say_who_is_dropped();
+        }
+    }
+
+    /// Who can do something about it is told.
+    fn say_who_is_dropped(&mut self) {
+        if self.knocks.said.is_some_and(|said| self.now.since(said) < SAID_EVERY) {
+            return;
+        }
+        let crowded =
+            self.listeners.iter().find(|listening| listening.state.is_open() && listening.shedding.is_crowded());
+        let Some(listening) = crowded else { return };
+        self.knocks.said = Some(self.now);
+        let address = listening.sites.name.address;
+        match listening.shedding.most_dropped() {
+            Some((network, part)) => log::warning(format_args!(
+                "more want to connect to {address} than can be served: of those from {network}, whence most come, one in {:.0} is let in; if they aren't \
+                 wanted, keep them out before they come here",
+                1.0 / part
+            )),
+            None => {
+                log::warning(format_args!("more want to connect to {address} than can be served: most aren't let in"))
+            }
+        }
+    }
+}
