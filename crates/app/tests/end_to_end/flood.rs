@@ -29,7 +29,7 @@ struct Flood {
 impl Flood {
     fn new(address: SocketAddr) -> Flood {
         let stop = Arc::new(AtomicBool::new(false));
-        let ask = |stop: Arc<AtomicBool>| {
+        let ask = move |stop: Arc<AtomicBool>| {
             let mut open = VecDeque::new();
             while !stop.load(Ordering::Relaxed) {
                 let Ok(mut client) = TcpStream::connect_timeout(&address, Duration::from_millis(20)) else { continue };

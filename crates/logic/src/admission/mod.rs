@@ -176,13 +176,14 @@ impl Admission {
     }
 
     /// As [`Admission::arrive`], for a request that may have waited where the worker couldn't see it: on a connection that was held after a
-    /// refusal, or in the listener's queue. While requests are refused at all, what is late by now is, if it's worth it: a late reply is what
-    /// refusals are there to prevent. It's not held again where there's room for what it asks next, which is fresh, or it was let go for that.
+    /// refusal, or in the listener's queue. While so many of its site's are refused that connections are held, what is late by now is, if it's worth it:
+    /// a late reply is what refusals are there to prevent. It's not held again where there's room for what it asks next, which is fresh, or it was let go
+    /// for that. Of a site that refuses hardly anybody, who waited for others' flood is served.
     pub fn arrive_late(&mut self, site: usize, arrived: Instant, now: Instant, is_let_go: bool) -> Verdict {
         let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
         let is_late = now.ns.saturating_sub(arrived.ns) > known.late_ns();
         let may_be_refused = known.limits.standing == Standing::Ordinary && known.is_worth_refusing(self.budget.cost());
-        if !is_late || !may_be_refused || !self.budget.is_in_debt(&known.slots, now) {
+        if !is_late || !may_be_refused || known.slots.hold_ns(now) == 0 {
             return self.arrive(site, now);
         }
         known.refused_late += 1;

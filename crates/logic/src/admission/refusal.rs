@@ -83,11 +83,6 @@ impl RefusalBudget {
         Refusal { retry_after_s: RETRY_AFTER_S, hold_ns: own.hold_ns(now), is_covered }
     }
 
-    /// Whether the next refusal of a site would hold its connection.
-    pub(super) fn is_in_debt(&self, own: &Slots, now: Instant) -> bool {
-        own.hold_ns(now) > 0 || self.is_holding(now)
-    }
-
     /// Whether so much has been refused that sites have connections held.
     pub(super) fn is_holding(&self, now: Instant) -> bool {
         self.all.hold_ns(now) > 0

@@ -543,6 +543,22 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_late_as_another_site_refuses_is_served() {
+        let at = |ms: u64| Instant { ns: 5_000_000_000 + ms * 1_000_000 };
+        let mut admission = Admission::new(Cost::from_ns(10_000));
+        for number in 0..2 {
+            admission.set_site(number, SiteLimits::default());
+            admission.sites[number] = site(300, 0.5);
+        }
+        (0..200).for_each(|_| assert_eq!(admission.arrive(0, at(0)), Verdict::Admit));
+        assert!((0..200).all(|_| admission.start(0, at(0), at(1_200)) != Verdict::Admit));
+        assert!(admission.is_holding(at(1_200)));
+        assert_ne!(admission.arrive_late(0, at(1_000), at(1_200), false), Verdict::Admit);
+        assert_eq!(admission.arrive_late(1, at(1_000), at(1_200), false), Verdict::Admit);
+        assert_eq!(admission.start(1, at(1_000), at(1_200)), Verdict::Admit);
+    }
+
+    #[test]
     fn no_more_ask_anew_than_are_served_meanwhile() {
         let at = |us: u64| Instant { ns: 1_000_000_000 + us * 1_000 };
         // At once what takes 2.5 ms, and then one in the time of each.
