@@ -193,6 +193,11 @@ section! {
         entry_time: Duration = Period { min_ms: 1000, max_ms: 604_800_000 }, Toml("\"10m\"");
         /// Contents remembered at once, of 50 bytes each. Past that, the one that hasn't been asked for in longest is forgotten.
         entries_max: usize = Count::<usize> { min: TABLE_ENTRIES_MIN, max: TABLE_ENTRIES_MAX }, Toml("262144");
+        /// Whether the requests that follow a connection's first may be served by the node that has the connection, wherever their content is: they are
+        /// where that node has had hardly anything read from disks for ten seconds, so that it has memory for more (longer where that was tried before and
+        /// didn't fit), and has no more than `load_low` to do, or no more than the node where the content is. Else, and with `false`, the connection is
+        /// handed on or the reply fetched, whichever is cheaper.
+        may_stay: bool = Flag, Toml("true");
     }
 }
 
@@ -301,6 +306,7 @@ impl Cluster {
                     replica_time: self.mix_lard.replica_time,
                     entry_time: self.mix_lard.entry_time,
                     entries_max: self.mix_lard.entries_max,
+                    may_stay: self.mix_lard.may_stay,
                 },
                 load_bound_percent: self.load_bound_percent,
             },

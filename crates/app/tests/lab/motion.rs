@@ -209,7 +209,7 @@ fn go_where_content_is(begun: Begun) {
         (name.clone(), content(&name, length))
     };
     let files: BTreeMap<String, Vec<u8>> = (0..24).map(file).collect();
-    up(&lab, &folder, begun, &files, "policy = 'mix_lard'");
+    up(&lab, &folder, begun, &files, "policy = 'mix_lard'\nmix_lard = { may_stay = false }");
     lab.at("client1", || {
         for round in 0..6 {
             let (mut stream, mut rest) = (connect(), Vec::new());

@@ -220,6 +220,46 @@ fn what_a_peer_that_stands_still_was_asked_for_is_answered_all_the_same() {
 }
 
 #[test]
+fn what_is_asked_next_stays_where_its_connection_is_once_nodes_have_memory_for_it() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("memory"));
+    let files: BTreeMap<String, Vec<u8>> =
+        (0..16).map(|number| format!("f{number}")).map(|name| (name.clone(), motion::content(&name, 1_000))).collect();
+    let policy = "policy = 'mix_lard'";
+    motion::up(&lab, &folder, Begun::AtNode, &files, policy);
+    let mut stream = lab.at("client1", motion::connect);
+    let mut ask_all = || {
+        lab.at("client1", || {
+            let mut rest = Vec::new();
+            for (name, content) in &files {
+                motion::ask(&mut stream, &[name]);
+                let reply =
+                    motion::read_reply(&mut stream, &mut rest).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert!(reply == *content, "{name} is as it should be");
+            }
+        });
+    };
+    let nodes = ["n1", "n2", "n3"];
+    let went = || lab.number("dispatcher", "leat_handoffs_returned_total") + lab.total(nodes, "leat_fetches_total");
+    let explained = || motion::tell(&folder.path("leat.sock"), &["ctl", "explain", "GET http://10.77.0.100/f0"]);
+    super::within("all nodes have had hardly anything read for a while", || explained().contains(": stay: "));
+    let before = went();
+    (0..2).for_each(|_| ask_all());
+    assert_eq!(went(), before, "what is asked stays");
+    let file = folder.path("cluster.toml");
+    let text = fs::read_to_string(&file).expect("it's there");
+    let text = text.replacen(policy, &format!("{policy}\nmix_lard = {{ may_stay = false }}"), 1);
+    fs::write(&file, text).expect("a configuration");
+    lab.reload("dispatcher");
+    super::within("nodes go by where content is", || {
+        ask_all();
+        went() > before + 4
+    });
+}
+
+#[test]
 fn what_was_proxied_to_a_node_that_stands_still_is_asked_of_another() {
     if !is_possible() {
         return;

@@ -9,10 +9,20 @@ const BLOCK_BYTES: u64 = 512;
 /// Bytes that the calling thread has had read from disks so far.
 #[must_use]
 pub fn disk_bytes() -> u64 {
+    bytes_of(libc::RUSAGE_THREAD)
+}
+
+/// The same of all threads of this process.
+#[must_use]
+pub fn disk_bytes_of_all() -> u64 {
+    bytes_of(libc::RUSAGE_SELF)
+}
+
+fn bytes_of(whose: libc::c_int) -> u64 {
     // SAFETY: an all-zero rusage is valid (it holds integers only).
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to a live rusage.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    let result = unsafe { libc::getrusage(whose, &raw mut usage) };
     if result == 0 { u64::try_from(usage.ru_inblock).unwrap_or(0) * BLOCK_BYTES } else { 0 }
 }
 

@@ -27,7 +27,7 @@ use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Change, Loaded};
 use leat_logic::time::Instant;
 
-pub use self::account::disk_bytes;
+pub use self::account::{disk_bytes, disk_bytes_of_all};
 pub use self::disk::DiskStorage;
 pub use self::file::OpenFile;
 pub use self::pool::{Pool, PoolLimits};

@@ -395,8 +395,25 @@ impl Dispatcher {
         Ask { key, class, candidates, random: next_random(self.random), now }
     }
 
+    /// Whether a node has memory for more contents than it's given.
+    pub(super) fn has_memory(&self, id: NodeId, now: Instant) -> bool {
+        self.node(id).is_some_and(|node| node.load.has_memory(now, self.settings.report_age))
+    }
+
+    /// Who else may be chosen.
+    pub(super) fn others(&self, node: NodeId, facts: &Facts<'_>, now: Instant) -> Vec<NodeId> {
+        let mut candidates = Vec::new();
+        let _ = self.candidates(facts, now, &mut candidates);
+        candidates.into_iter().map(|candidate| candidate.id).filter(|id| *id != node).collect()
+    }
+
     /// Fills in who may be chosen.
-    fn candidates(&self, facts: &Facts<'_>, now: Instant, candidates: &mut Vec<Candidate>) -> Result<(), Refusal> {
+    pub(super) fn candidates(
+        &self,
+        facts: &Facts<'_>,
+        now: Instant,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), Refusal> {
         self.fit_of(self.serving(facts), facts, now, candidates)
     }
 
@@ -459,7 +476,7 @@ impl Dispatcher {
     }
 
     /// Counts up whenever what nodes were told of contents may be wrong: the policy, the weights or the nodes have changed, or those that may
-    /// be chosen.
+    /// be chosen, or have memory for more.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
@@ -531,8 +548,11 @@ impl Dispatcher {
 
     /// `node` has said how much it has to do.
     pub fn report(&mut self, node: NodeId, report: LoadReport, now: Instant) {
+        let age_max = self.settings.report_age;
         if let Some(node) = self.node_mut(node) {
+            let had_memory = node.load.has_memory(now, age_max);
             node.load.report(report, now);
+            self.changes += u64::from(had_memory != report.has_memory);
         }
     }
 
@@ -635,7 +655,8 @@ impl Dispatcher {
         let ask = self.ask(facts, &candidates, now);
         let entry = self.policy.table().and_then(|table| table.get(ask.key)).copied();
         let chosen = allowed.map(|()| self.policy.plan(&ask));
-        let ways = chosen.as_ref().map(|plan| self.explain_ways(facts, &self.choice(&ask, plan))).unwrap_or_default();
+        let ways =
+            chosen.as_ref().map(|plan| self.explain_ways(facts, &self.choice(&ask, plan), now)).unwrap_or_default();
         let serving = self.serving(facts);
         let standing = |id: NodeId, node: &Node| {
             let is_candidate = candidates.iter().any(|c| c.id == id);

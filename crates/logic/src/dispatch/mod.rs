@@ -15,6 +15,7 @@
 //! | `explain` | the same choice in words |
 //! | `cost/` | handing off, proxying, fetching or staying |
 //! | `direct/` | whether a node's own replies reach clients |
+//! | `memory` | whether a node has memory for more contents than those that it is given |
 //! | `room` | how many connections may be on their way to begin at a node |
 //! | `route` | both together: the node and the way, for a connection's first request and for the next |
 
@@ -26,6 +27,7 @@ mod explain;
 mod facts;
 mod health;
 pub mod limits;
+mod memory;
 mod node;
 mod policy;
 mod room;
@@ -42,6 +44,7 @@ pub use dispatcher::{Capacity, Choice, Dispatcher, NodeSettings, Refusal, Settin
 pub use explain::{Explanation, NodeLine};
 pub use facts::{ContentKey, Facts, KeyMaker};
 pub use health::{Health, HealthSettings, Outcome, State};
+pub use memory::MemoryWatch;
 pub use node::{LoadReport, NodeId, NodeSet, Serves};
 pub use policy::{MixLardSettings, PolicyKind, PolicySettings, Why};
 pub use room::Rooms;

@@ -116,6 +116,8 @@ pub struct LoadReport {
     pub active: u32,
     /// The part of its processors that was busy since the last report, in thousandths.
     pub busy_permille: u16,
+    /// It has memory for more contents than those that it's given.
+    pub has_memory: bool,
 }
 
 /// How much a node has to do: its last report and what this dispatcher has given it since.
@@ -173,6 +175,11 @@ impl Load {
     /// The busy part of its processors in thousandths; 0 when it hasn't said so lately.
     pub(super) fn busy_permille(&self, now: Instant, age_max: Duration) -> u16 {
         self.fresh(now, age_max).map_or(0, |reported| reported.report.busy_permille.min(1000))
+    }
+
+    /// Whether it has said lately that it has memory for more.
+    pub(super) fn has_memory(&self, now: Instant, age_max: Duration) -> bool {
+        self.fresh(now, age_max).is_some_and(|reported| reported.report.has_memory)
     }
 
     /// Time since the last report.
@@ -240,7 +247,7 @@ mod tests {
         load.begin();
         load.begin();
         assert_eq!(load.active(at(0), age_max), 2);
-        load.report(LoadReport { active: 10, busy_permille: 1500 }, at(1));
+        load.report(LoadReport { active: 10, busy_permille: 1500, has_memory: false }, at(1));
         load.begin();
         assert_eq!((load.active(at(1), age_max), load.busy_permille(at(1), age_max)), (11, 1000));
         load.end();

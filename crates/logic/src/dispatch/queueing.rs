@@ -216,7 +216,7 @@ impl Cluster {
                     self.dispatcher.end(self.ids[node], Outcome::Served, now);
                 }
                 Event::Reports { node } => {
-                    let report = LoadReport { active: self.servers[node].under_way, busy_permille: 0 };
+                    let report = LoadReport { active: self.servers[node].under_way, ..LoadReport::default() };
                     self.dispatcher.report(self.ids[node], report, now);
                     self.after(REPORT_NS, event);
                 }

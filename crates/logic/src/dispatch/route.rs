@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::cost::{Because, Decision, Place, Side, Situation, Way, Ways, Work};
 use super::direct::Whom;
-use super::dispatcher::{Choice, Dispatcher, Refusal};
+use super::dispatcher::{Choice, Dispatcher, Refusal, Settings};
 use super::facts::{ContentKey, Facts};
 use super::node::NodeId;
-use super::policy::Why;
+use super::policy::{Candidate, PolicyKind, PolicySettings, Why};
 use crate::time::Instant;
 
 /// Whether a connection goes to the node of its first request, or that request is proxied.
@@ -80,7 +80,7 @@ impl Dispatcher {
         };
         let is_heard = whence.client.is_none_or(|client| self.direct.allows(choice.node, client, now));
         let possible = if is_heard { whence.possible } else { whence.possible.and(Ways::of(&NOT_DIRECT)) };
-        let situation = self.situation(facts, &choice, &Whence { possible, ..*whence });
+        let situation = self.situation(facts, &choice, &Whence { possible, ..*whence }, now);
         if whence.holder.is_some() {
             let site = self.keys().site(facts);
             self.expected.followed(site, situation.is_here);
@@ -103,14 +103,37 @@ impl Dispatcher {
         })
     }
 
-    fn situation(&self, facts: &Facts<'_>, choice: &Choice, whence: &Whence) -> Situation {
+    /// Whether the node that has a connection serves a request whose content is at another: where that takes memory from nothing, and it has little to do, or no more
+    /// than the other. Handing the connection on, or fetching the reply, would be for nothing.
+    fn may_stay(&self, holder: NodeId, choice: &Choice, facts: &Facts<'_>, now: Instant) -> bool {
+        let Settings { policy, parameters: PolicySettings { mix_lard, .. }, .. } = self.settings();
+        if *policy != PolicyKind::MixLard
+            || !mix_lard.may_stay
+            || choice.class.is_dynamic()
+            || !self.has_memory(holder, now)
+        {
+            return false;
+        }
+        let mut candidates = Vec::new();
+        if self.candidates(facts, now, &mut candidates).is_err() {
+            return false;
+        }
+        let load = |id| candidates.iter().find(|candidate| candidate.id == id).map(Candidate::load);
+        load(holder).is_some_and(|has| {
+            has <= u64::from(mix_lard.load_low) || load(choice.node).is_some_and(|other| has <= other)
+        })
+    }
+
+    fn situation(&self, facts: &Facts<'_>, choice: &Choice, whence: &Whence, now: Instant) -> Situation {
         let site = self.keys().site(facts);
-        let is_here = whence.holder == Some(choice.node);
+        let is_at_holder = whence.holder == Some(choice.node);
+        let may_stay = !is_at_holder && whence.holder.is_some_and(|holder| self.may_stay(holder, choice, facts, now));
         let requests_left = self.expected.requests_left(site, whence.had);
         Situation {
             place: if whence.holder.is_some() { Place::Node } else { Place::Dispatcher },
             possible: match whence.holder {
-                _ if is_here => Ways::of(&[Way::Stay]),
+                _ if is_at_holder => Ways::of(&[Way::Stay]),
+                Some(_) if may_stay => whence.possible.or(Ways::of(&[Way::Stay])),
                 Some(_) => whence.possible,
                 None => self.settings().hand_over.narrow(whence.possible),
             },
@@ -118,17 +141,21 @@ impl Dispatcher {
             requests_left,
             run_left: self.expected.run_left(site, requests_left),
             round_trip: whence.round_trip,
-            is_here,
+            is_here: is_at_holder || may_stay,
         }
     }
 
     /// What [`Dispatcher::route`] would decide for a request that belongs to `choice`, as a connection's first and on another node's connection.
-    pub(super) fn explain_ways(&self, facts: &Facts<'_>, choice: &Choice) -> Vec<(Place, Decision)> {
+    pub(super) fn explain_ways(&self, facts: &Facts<'_>, choice: &Choice, now: Instant) -> Vec<(Place, Decision)> {
         let round_trip = Duration::from_millis(1);
-        let next = Ways::of(&[Way::MovedThere, Way::Fetch]);
+        let others = self.others(choice.node, facts, now);
+        let may_stay = !others.is_empty() && others.into_iter().all(|other| self.may_stay(other, choice, facts, now));
+        let stays = if may_stay { Ways::of(&[Way::Stay]) } else { Ways::default() };
+        let next = Ways::of(&[Way::MovedThere, Way::Fetch]).or(stays);
         let at = |place, possible| {
             let whence = Whence { holder: None, client: None, had: 0, round_trip, possible };
-            let situation = Situation { place, possible, ..self.situation(facts, choice, &whence) };
+            let is_here = may_stay && place == Place::Node;
+            let situation = Situation { place, possible, is_here, ..self.situation(facts, choice, &whence, now) };
             self.costs.explain(&situation)
         };
         let is_heard = self.direct.detour(choice.node).is_none_or(|detour| matches!(detour.whom, Whom::Prefix(_)));
@@ -158,7 +185,7 @@ impl Dispatcher {
         if left.contains(Way::Proxy) {
             let choice = self.planned(facts, now).ok()?;
             let whence = Whence { holder: None, client: None, had: 0, round_trip, possible };
-            let situation = self.situation(facts, &choice, &whence);
+            let situation = self.situation(facts, &choice, &whence, now);
             if self.costs.decide(&situation)?.way != Way::BornThere {
                 return None;
             }
@@ -199,7 +226,7 @@ const ONLY_PROXY: Decision = Decision { way: Way::Proxy, because: Because::Only,
 mod tests {
     use super::*;
     use crate::dispatch::direct::Family;
-    use crate::dispatch::{DynamicRules, NodeSettings, PolicyKind, Serves, Settings};
+    use crate::dispatch::{DynamicRules, LoadReport, NodeSettings, PolicyKind, Serves, Settings};
 
     fn dispatcher(policy: PolicyKind) -> Dispatcher {
         let rules = DynamicRules { methods: vec!["POST".into()], ..DynamicRules::default() };
@@ -238,6 +265,58 @@ mod tests {
         }
         let large = dispatcher.route(&facts("/x.html"), &whence(other.unwrap()), now).unwrap();
         assert_eq!(large.decision.way, Way::MovedThere, "{}", large.decision);
+    }
+
+    #[test]
+    fn the_next_request_stays_where_there_is_memory_for_it_and_little_to_do() {
+        let mut dispatcher = dispatcher(PolicyKind::MixLard);
+        let now = Instant { ns: 1 };
+        let home = dispatcher.choose(&facts("/x.html"), now).unwrap().node;
+        let nodes = ["a", "b", "c"].map(|name| dispatcher.find(name).unwrap());
+        let holder = nodes.into_iter().find(|node| *node != home).unwrap();
+        let low = dispatcher.settings().parameters.mix_lard.load_low;
+        let report = |active, has_memory| LoadReport { active, has_memory, ..LoadReport::default() };
+        let way = |dispatcher: &mut Dispatcher| {
+            let key = dispatcher.planned(&facts("/x.html"), now).unwrap().key;
+            dispatcher.replied(key, 1_000);
+            dispatcher.route(&facts("/x.html"), &whence(holder), now).unwrap().decision.way
+        };
+        let tell = |dispatcher: &mut Dispatcher, home_active, active, has_memory| {
+            dispatcher.report(home, report(home_active, true), now);
+            dispatcher.report(holder, report(active, has_memory), now);
+        };
+        assert_eq!(way(&mut dispatcher), Way::Fetch, "nothing is known of its memory");
+        let changes = dispatcher.changes();
+        tell(&mut dispatcher, 0, low, true);
+        assert_eq!(way(&mut dispatcher), Way::Stay);
+        assert!(dispatcher.changes() > changes, "nodes forget what they were told before");
+        let changes = dispatcher.changes();
+        tell(&mut dispatcher, 0, low + 1, true);
+        assert_eq!(
+            (way(&mut dispatcher), dispatcher.changes()),
+            (Way::Fetch, changes),
+            "it has more to do than the other"
+        );
+        tell(&mut dispatcher, low + 1, low + 1, true);
+        assert_eq!(way(&mut dispatcher), Way::Stay);
+        tell(&mut dispatcher, low + 1, low + 1, false);
+        assert_eq!(way(&mut dispatcher), Way::Fetch);
+        tell(&mut dispatcher, 0, 0, true);
+        let said = dispatcher.explain(&facts("/x.html"), now).to_string();
+        assert!(!said.contains("stay"), "the third has said nothing: {said}");
+        nodes.into_iter().for_each(|node| dispatcher.report(node, report(0, true), now));
+        let said = dispatcher.explain(&facts("/x.html"), now).to_string();
+        assert!(said.contains("stay: it takes the least CPU time (stay 0 us, moved_there "), "{said}");
+        let mut settings = dispatcher.settings().clone();
+        settings.parameters.mix_lard.may_stay = false;
+        dispatcher.configure(settings.clone());
+        assert_eq!(way(&mut dispatcher), Way::Fetch, "it isn't wanted");
+        settings.parameters.mix_lard.may_stay = true;
+        dispatcher.configure(Settings { policy: PolicyKind::ConsistentHash, ..settings });
+        let hashed = dispatcher.choose(&facts("/x.html"), now).unwrap().node;
+        let other = nodes.into_iter().find(|node| *node != hashed).unwrap();
+        let route = dispatcher.route(&facts("/x.html"), &whence(other), now).unwrap();
+        assert_ne!(route.decision.way, Way::Stay, "by another policy content has its node");
     }
 
     #[test]

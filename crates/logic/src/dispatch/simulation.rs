@@ -126,7 +126,11 @@ fn a_node_that_is_busy_otherwise_sheds_its_contents() {
     let mut after = 0;
     for _ in 0..25 {
         // 200 requests take 40 ms: the report is always fresh.
-        cluster.dispatcher.report(busy, LoadReport { active: 150, busy_permille: 1000 }, cluster.now);
+        cluster.dispatcher.report(
+            busy,
+            LoadReport { active: 150, busy_permille: 1000, has_memory: false },
+            cluster.now,
+        );
         after += cluster.spread(200).get("a").copied().unwrap_or(0);
     }
     assert!(after * 10 < before, "{before} requests of 5000 before, {after} while it was busy");

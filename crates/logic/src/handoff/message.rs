@@ -301,6 +301,8 @@ pub struct Load {
     pub is_failing: bool,
     /// Connections that were to begin there have found no room in a listener's queue since the last report.
     pub is_crowded: bool,
+    /// It has memory for more contents than those that it's given.
+    pub has_memory: bool,
 }
 
 /// Why an offer isn't taken.
@@ -387,6 +389,7 @@ const FOREIGN: u8 = 2;
 const FAILING: u8 = 4;
 const BEARING: u8 = 8;
 const CROWDED: u8 = 16;
+const MEMORY: u8 = 32;
 
 impl Message {
     /// True for what only a node says, false for what only a home says.
@@ -725,6 +728,7 @@ fn decode_load(reader: &mut Reader<'_>) -> Result<Load, DecodeError> {
         can_bear: has(BEARING),
         is_failing: has(FAILING),
         is_crowded: has(CROWDED),
+        has_memory: has(MEMORY),
     })
 }
 
@@ -739,6 +743,7 @@ fn encode_load(load: Load, out: &mut Vec<u8>) {
         (load.is_failing, FAILING),
         (load.can_bear, BEARING),
         (load.is_crowded, CROWDED),
+        (load.has_memory, MEMORY),
     ];
     out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag));
 }

@@ -751,6 +751,7 @@ impl<H: Host> Worker<H> {
             let report = LoadReport {
                 active: loads.iter().map(|load| load.requests).sum::<u32>() + unanswered,
                 busy_permille: u16::try_from(busy_permille).unwrap_or(u16::MAX),
+                has_memory: loads.iter().all(|load| load.has_memory),
             };
             home.dispatcher.report(node, report, now);
             if is_new && loads.len() == 1 {

@@ -317,7 +317,7 @@ impl<H: Host> Worker<H> {
                 (Part::Home(Box::new(home)), own)
             }
             Role::Node | Role::Server => {
-                let node = Node::new(config, &self.shared, worker)?;
+                let node = Node::new(config, &self.shared, worker, self.now)?;
                 // One machine may have an address of each family: one of them is enough.
                 let dispatcher = config.cluster.dispatchers.first().copied();
                 links.seek(dispatcher.into_iter(), config.cluster.link_port, self.now);

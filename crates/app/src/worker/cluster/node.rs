@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leat_host::reactor::{Socket, Token};
-use leat_host::{connections, process};
-use leat_logic::dispatch::{KeyMaker, Serves};
+use leat_host::{connections, process, storage};
+use leat_logic::dispatch::{KeyMaker, MemoryWatch, Serves};
 use leat_logic::handoff::{
     self, Effect, FlowId, Generation, Incarnation, Load, Message, NodeCounters, NodeLimits, Places, ServerId, SessionId,
 };
@@ -66,6 +66,7 @@ pub(super) struct Node {
     /// The same of connections that find a listener's queue full, and how many had by then; none if the kernel doesn't tell.
     overflows_at: Instant,
     overflows: Option<u64>,
+    memory: MemoryWatch,
 }
 
 /// What this worker is to one home.
@@ -77,7 +78,7 @@ pub(super) struct Home {
 }
 
 impl Node {
-    pub(super) fn new(config: &Config, shared: &Shared, worker: u16) -> Result<Node, String> {
+    pub(super) fn new(config: &Config, shared: &Shared, worker: u16, now: Instant) -> Result<Node, String> {
         let cluster = &config.cluster;
         let place = cluster.nodes.iter().position(|node| node.name == cluster.name);
         let place = place.ok_or_else(|| format!("no [[cluster.node]] has the name `{}`", cluster.name))?;
@@ -109,6 +110,7 @@ impl Node {
             count_at: Instant::default(),
             overflows_at: Instant::default(),
             overflows: connections::overflows().ok(),
+            memory: MemoryWatch::new(storage::disk_bytes_of_all(), now),
         })
     }
 
@@ -276,7 +278,11 @@ impl Node {
     /// How much there is to do, and what was seen.
     pub(super) fn report(&mut self, connections: u32, requests: u32, now: Instant) {
         self.checks.iter().for_each(|checks| checks.begin());
-        let own = Load { flows: connections, requests, is_failing: self.is_failing(), ..Load::default() };
+        if self.memory.is_due(now) {
+            self.memory.look(storage::disk_bytes_of_all(), now);
+        }
+        let (is_failing, has_memory) = (self.is_failing(), self.memory.has_some(now));
+        let own = Load { flows: connections, requests, is_failing, has_memory, ..Load::default() };
         let load = self.foreign_load().unwrap_or(own);
         let is_crowded = self.looks_crowded(now);
         for home in self.homes.values_mut() {

@@ -188,7 +188,7 @@ impl Peer {
         if self.dispatcher.told_failing(node, fails, now) {
             crate::log::warning(format_args!("node {}: its health checks fail", self.dispatcher.name(node)));
         }
-        self.dispatcher.report(node, LoadReport { active, busy_permille: 0 }, now);
+        self.dispatcher.report(node, LoadReport { active, ..LoadReport::default() }, now);
         self.dispatcher.set_draining(node, drains || self.removed.contains(&node), now);
         if is_new {
             self.dispatcher.link_changed(node, true, now);
@@ -226,7 +226,7 @@ impl Peer {
         self.dispatcher.told_failing(self.own, is_failing, now);
         // What this worker has to do, the others of this node have, more or less.
         let active = requests.saturating_mul(u32::try_from(workers.len()).unwrap_or(1));
-        self.dispatcher.report(self.own, LoadReport { active, busy_permille: 0 }, now);
+        self.dispatcher.report(self.own, LoadReport { active, ..LoadReport::default() }, now);
         self.flows.handle_timeout(now);
         self.sweep.handle_timeout(&self.steering, now);
         if now >= self.give_at {

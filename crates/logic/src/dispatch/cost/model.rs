@@ -55,6 +55,12 @@ impl Ways {
         Ways(self.0 & other.0)
     }
 
+    /// Those that are in either.
+    #[must_use]
+    pub fn or(self, other: Ways) -> Ways {
+        Ways(self.0 | other.0)
+    }
+
     /// Whether `way` is one of them.
     #[must_use]
     pub fn contains(self, way: Way) -> bool {

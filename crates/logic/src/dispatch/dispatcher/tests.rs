@@ -240,9 +240,9 @@ fn an_explanation_reads_well() {
     let mut dispatcher = dispatcher(PolicyKind::MixLard, &[node("a", &[]), node("b", &[]), node("c", &["/only/*"])]);
     let a = dispatcher.find("a").expect("configured");
     let b = dispatcher.find("b").expect("configured");
-    dispatcher.report(a, LoadReport { active: 3, busy_permille: 120 }, at(9));
+    dispatcher.report(a, LoadReport { active: 3, busy_permille: 120, has_memory: false }, at(9));
     dispatcher.choose(&facts("/x"), at(8)).expect("there is one");
-    dispatcher.report(b, LoadReport { active: 1, busy_permille: 900 }, at(9));
+    dispatcher.report(b, LoadReport { active: 1, busy_permille: 900, has_memory: false }, at(9));
     dispatcher.set_draining(a, true, at(9));
     let text = dispatcher.explain(&facts("/y.php"), at(10)).to_string();
     let expected = "\

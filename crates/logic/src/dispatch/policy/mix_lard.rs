@@ -21,6 +21,8 @@ pub struct MixLardSettings {
     pub entry_time: Duration,
     /// Contents remembered at once.
     pub entries_max: usize,
+    /// A request on a connection whose node has memory for more may be served there, wherever its content is.
+    pub may_stay: bool,
 }
 
 impl Default for MixLardSettings {
@@ -31,6 +33,7 @@ impl Default for MixLardSettings {
             replica_time: Duration::from_secs(20),
             entry_time: Duration::from_secs(600),
             entries_max: 1 << 18,
+            may_stay: true,
         }
     }
 }
