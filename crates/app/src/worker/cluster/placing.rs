@@ -332,14 +332,14 @@ impl<H: Host> Worker<H> {
             // It waits here for a node that may be about to come back, as a first request does.
             None if is_nowhere && may_wait && !is_stuck && !home.is_resigning => There::Move,
             None if is_nowhere => There::Nowhere,
-            Some((way, number)) if way == Way::Stay || number == holder.server() => There::Stay,
+            Some((Way::Stay, _)) | None => There::Stay,
+            Some((_, number)) if number == holder.server() => There::Stay,
             Some((Way::Fetch | Way::Proxy, number)) => There::Fetch(ServerId::new(number, 0)),
             // What has begun can't be put into a server that isn't leat.
             Some((_, number)) if home.foreign(number).is_some() => There::Fetch(ServerId::new(number, 0)),
             // It would be on its way as this process gives up its home.
             Some((Way::MovedThere, number)) if home.is_resigning => There::Fetch(ServerId::new(number, 0)),
             Some((Way::MovedThere | Way::BornThere, _)) => There::Move,
-            Some((Way::Stay, _)) | None => There::Stay,
         };
         home.flows.tell(flow, number, there);
     }
