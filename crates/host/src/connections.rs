@@ -1,6 +1,7 @@
 //! Other processes' TCP sockets in this network namespace, as the kernel lists them (sock_diag(7)): who listens, how much there is to do, what a process
 //! has left that died, and how often a listener had no room. Decides nothing.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -37,7 +38,7 @@ const SOCKET_ID: usize = 48;
 const RECEIVED: usize = 56;
 const QUEUED: usize = 60;
 
-/// Connections of one local address.
+/// Connections of some local addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Open {
     /// All of them.
@@ -68,19 +69,22 @@ pub fn is_shared(address: SocketAddr) -> bool {
     sockopt::set_socket_reuseport(&one, true).is_ok() && bind(&one, &address).is_ok()
 }
 
-/// The connections of `address`.
+/// The connections of all `addresses` together. The kernel goes through its table once for each port.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn open_at(address: SocketAddr) -> io::Result<Open> {
+pub fn open_at(addresses: &[SocketAddr]) -> io::Result<Open> {
     let mut open = Open::default();
-    // Those that a socket of all IPv6 addresses has accepted are listed under that family.
-    list(OPEN, address.port(), |entry| {
-        if entry.local == Some(address.ip()) {
-            open.connections += 1;
-            open.busy += u32::from(entry.is_busy);
-        }
-    })?;
+    for port in addresses.iter().map(SocketAddr::port).collect::<BTreeSet<_>>() {
+        let is_one = |ip| addresses.contains(&SocketAddr::new(ip, port));
+        // Those that a socket of all IPv6 addresses has accepted are listed under that family.
+        list(OPEN, port, |entry| {
+            if entry.local.is_some_and(is_one) {
+                open.connections += 1;
+                open.busy += u32::from(entry.is_busy);
+            }
+        })?;
+    }
     Ok(open)
 }
 
@@ -331,6 +335,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn connections_of_several_addresses_are_counted_together_whatever_their_ports() {
+        let listen = |address: &str| TcpListener::bind(address).expect("a free port");
+        let first = listen("127.0.0.1:0");
+        let port = first.local_addr().expect("it's bound").port();
+        let listeners = [first, listen(&format!("127.0.0.2:{port}")), listen("127.0.0.1:0")];
+        let addresses = listeners.each_ref().map(|one| one.local_addr().expect("it's bound"));
+        let _clients = addresses.map(|address| TcpStream::connect(address).expect("it listens"));
+        let _servers = listeners.each_ref().map(|one| one.accept().expect("a connection"));
+        let count = |addresses: &[SocketAddr]| open_at(addresses).expect("the kernel tells").connections;
+        assert_eq!((count(&addresses), count(&addresses[..2]), count(&addresses[1..])), (3, 2, 2));
+        assert_eq!((count(&addresses[..1]), count(&[])), (1, 0), "who has the same port isn't among them");
+    }
+
+    #[test]
     fn it_is_found_out_whether_listeners_share_their_address() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let alone = TcpListener::bind(address).unwrap();
@@ -367,7 +385,7 @@ mod tests {
         assert_eq!(forget_orphans(address, MARK).expect("the kernel does so"), 2);
         assert_eq!(forget_orphans(address, MARK).expect("the kernel does so"), 0);
         assert_eq!(
-            open_at(address).expect("the kernel tells").connections,
+            open_at(&[address]).expect("the kernel tells").connections,
             1,
             "what was closed on purpose ends in order"
         );
@@ -406,12 +424,12 @@ mod tests {
             let port = listener.local_addr().expect("it's bound").port();
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             assert!(has_listener(address).expect("the kernel tells"), "{any}");
-            assert_eq!(open_at(address).expect("the kernel tells"), Open::default());
+            assert_eq!(open_at(&[address]).expect("the kernel tells"), Open::default());
             let mut client = TcpStream::connect(address).expect("it listens");
             let (mut server, _) = listener.accept().expect("a connection");
-            assert_eq!(open_at(address).expect("the kernel tells").connections, 1, "{any}");
+            assert_eq!(open_at(&[address]).expect("the kernel tells").connections, 1, "{any}");
             client.write_all(b"a question").expect("it's open");
-            assert_eq!(open_at(address).expect("the kernel tells"), Open { connections: 1, busy: 1 }, "{any}");
+            assert_eq!(open_at(&[address]).expect("the kernel tells"), Open { connections: 1, busy: 1 }, "{any}");
             let of_client = client.local_addr().expect("it's connected");
             assert!(!is_quiet(address, of_client).expect("the kernel tells"), "{any}: nobody has read it");
             assert_eq!(server.read(&mut [0; 100]).expect("it's open"), 10);

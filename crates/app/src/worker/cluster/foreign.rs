@@ -21,6 +21,10 @@ use crate::config::{ClusterNode, Config, HealthChecks};
 /// Time between two looks at a server that hasn't answered yet.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
+/// Counting connections takes no more than this part of a processor. The kernel goes through its whole table each time, which takes milliseconds where it has
+/// hundreds of thousands of places, and more beside a server that is busy, or where many connections have just ended.
+const COUNTING_PART: u32 = 200;
+
 /// See the module. The thread ends with it.
 pub(super) struct Foreign {
     seen: Arc<Seen>,
@@ -119,9 +123,15 @@ impl Watch {
         // Until it has answered once.
         health.set_failing(true, clock::now());
         let (mut is_new, mut told) = (true, Told::default());
+        let mut count_at = clock::now();
         while ended.recv_timeout(if is_new { FIRST_PAUSE } else { self.pause }) == Err(RecvTimeoutError::Timeout) {
-            if let Err(error) = self.count() {
-                crate::log::warning(format_args!("connections can't be counted: {error}"));
+            if clock::now() >= count_at {
+                let before = clock::thread_processor_time();
+                if let Err(error) = self.count() {
+                    crate::log::warning(format_args!("connections can't be counted: {error}"));
+                }
+                let took = clock::thread_processor_time().saturating_sub(before);
+                count_at = clock::now().after(pause_after(took, self.pause));
             }
             if let Some(guard) = self.guard.as_ref().filter(|guard| guard.has_replays()) {
                 guard.sweep(clock::now());
@@ -180,21 +190,29 @@ impl Watch {
     }
 
     fn count(&self) -> io::Result<()> {
-        let (mut connections, mut busy) = (0, 0);
-        for &vip in &self.vips {
-            let open = connections::open_at(vip)?;
-            connections += open.connections;
-            busy += open.busy;
-        }
-        self.seen.connections.store(connections, Ordering::Relaxed);
-        self.seen.busy.store(busy, Ordering::Relaxed);
+        let open = connections::open_at(&self.vips)?;
+        self.seen.connections.store(open.connections, Ordering::Relaxed);
+        self.seen.busy.store(open.busy, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Time until connections are counted again: no less than `report`, from one report to the next, however soon the server is looked at again.
+fn pause_after(took: Duration, report: Duration) -> Duration {
+    report.max(took * COUNTING_PART)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counting_takes_little_of_a_processor_whatever_the_kernel_has() {
+        let report = Duration::from_millis(500);
+        assert_eq!(pause_after(Duration::from_micros(400), report), report);
+        assert_eq!(pause_after(Duration::from_millis(5), report), Duration::from_secs(1));
+        assert_eq!(pause_after(Duration::from_millis(300), report), Duration::from_secs(60));
+    }
 
     #[test]
     fn each_finding_is_told_once_and_the_first_one_whatever_it_is() {
