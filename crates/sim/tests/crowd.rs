@@ -220,7 +220,7 @@ fn a_networks_flood_of_connections_keeps_nobody_else_out() {
                     got.offered,
                     got.p99_ms()
                 );
-                assert!(came_soon as u64 * 100 >= got.offered * 95, "{flood:?} at {times}");
+                assert!(came_soon as u64 * 100 >= got.offered * 98, "{flood:?} at {times}");
             }
         }
     }

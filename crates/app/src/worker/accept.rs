@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use leat_host::reactor::{Reactor, Socket, Token};
+use leat_host::reactor::{Listener as ListeningSocket, Reactor, Socket, Token};
 use leat_logic::admission::LetIn;
 use leat_logic::schedule::{Cost, LeafId, NodeId, Operation, PrefixLeaves, Share};
 use leat_logic::time::Instant;
@@ -129,7 +129,11 @@ impl<H: Host> Worker<H> {
             }
             let listening = &mut self.listeners[listener.index as usize];
             listening.knocked = false;
-            match self.reactor.accept(socket) {
+            if let Some(parked) = listening.parked.pop_front() {
+                self.accepted(listener, parked);
+                continue;
+            }
+            match self.accept_next(listener, socket) {
                 Ok(Some(accepted)) => {
                     self.meter.did(Operation::Accept, 0);
                     self.accepted(listener, accepted);
@@ -149,6 +153,15 @@ impl<H: Host> Worker<H> {
         self.meter.charge(leaf)
     }
 
+    /// The next one in the kernel's queue.
+    pub(super) fn accept_next(&mut self, listener: Token, socket: ListeningSocket) -> io::Result<Option<Socket>> {
+        let accepted = self.reactor.accept(socket)?;
+        if let Some(accepted) = accepted {
+            self.count_knock(listener, accepted);
+        }
+        Ok(accepted)
+    }
+
     fn await_at(&mut self, listener: Token) {
         let listening = &mut self.listeners[listener.index as usize];
         if !std::mem::replace(&mut listening.awaited, true) {
@@ -159,6 +172,9 @@ impl<H: Host> Worker<H> {
     /// Accepts all who wait at a listener that is about to close; `is_owed`: even if there are too many, or too much to do.
     pub(super) fn accept_all(&mut self, index: usize, is_owed: bool) {
         let listener = Token { index: index as u32, generation: 0 };
+        while let Some(parked) = self.listeners[index].parked.pop_front() {
+            self.accepted(listener, parked);
+        }
         for _ in 0..LAST_ACCEPTS_MAX {
             let listening = &self.listeners[index];
             let has_room = listening.accepting && self.has_room(listening.sites.name.is_admin);
@@ -191,9 +207,8 @@ impl<H: Host> Worker<H> {
         true
     }
 
-    fn accepted(&mut self, listener: Token, socket: Socket) {
+    pub(super) fn accepted(&mut self, listener: Token, socket: Socket) {
         self.metrics.accepted.increment();
-        self.count_knock(listener, socket);
         if let Some(site) = self.listeners[listener.index as usize].sites.port {
             let must_tell = self.must_tell(listener.index as usize, socket);
             self.open_relay(site, socket, must_tell);
@@ -217,7 +232,7 @@ impl<H: Host> Worker<H> {
     fn no_room_at(&mut self, listener: Token) {
         let listening = &mut self.listeners[listener.index as usize];
         let is_admin = listening.sites.name.is_admin;
-        if !std::mem::take(&mut listening.knocked) {
+        if !std::mem::take(&mut listening.knocked) && listening.parked.is_empty() {
             return self.await_at(listener);
         }
         self.stop_accepting_at(listener.index as usize);
@@ -310,9 +325,13 @@ impl<H: Host> Worker<H> {
             if is_admin || self.admission.is_accepting(self.now) {
                 let listening = &mut self.listeners[index];
                 listening.accepting = true;
+                let (has_parked, listener) =
+                    (!listening.parked.is_empty(), Token { index: index as u32, generation: 0 });
                 // An event that is still in the tree goes on by itself.
-                if !listening.queued {
-                    self.await_at(Token { index: index as u32, generation: 0 });
+                if has_parked {
+                    self.queue_accept(listener);
+                } else if !listening.queued {
+                    self.await_at(listener);
                 }
             } else {
                 self.is_shut = true;

@@ -1,9 +1,12 @@
-//! Who is heard of those who want to connect while no more are let in than are served, and how many wait then: `Shedding` says, here the kernel is told.
+//! Who is heard of those who want to connect while no more are let in than are served, and how many wait then: `Shedding` says, here the kernel is told,
+//! and those are accepted past a flood who ask for little.
 
 use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Socket, Token};
+use leat_logic::admission::limits::LISTENER_QUEUE_SPARE;
 use leat_logic::client_prefix::ClientPrefix;
+use leat_logic::schedule::Operation;
 use leat_logic::time::Instant;
 
 use super::{Host, Worker};
@@ -11,6 +14,10 @@ use crate::log;
 
 /// Between two messages.
 const SAID_EVERY: Duration = Duration::from_secs(60);
+/// Between two looks for bursts, which take some microseconds.
+const BURSTS_EVERY: Duration = Duration::from_micros(500);
+/// Connections at one listener that are accepted and not heard: with more of them, others wait in the kernel's queue behind the rest.
+const PARKED_MAX: usize = LISTENER_QUEUE_SPARE as usize;
 
 /// At all of a worker's listeners.
 #[derive(Debug, Default)]
@@ -19,6 +26,8 @@ pub(super) struct Knocks {
     pub(super) are_few: bool,
     /// When it was last said that most aren't.
     said: Option<Instant>,
+    /// When it was last looked for bursts.
+    looked: Instant,
 }
 
 impl<H: Host> Worker<H> {
@@ -45,8 +54,8 @@ impl<H: Host> Worker<H> {
             let knocking = self.reactor.knocking(listening.socket);
             let dropped = knocking.dropped.wrapping_sub(std::mem::replace(&mut listening.dropped, knocking.dropped));
             self.metrics.knocks_dropped.add(dropped.into());
-            if let Some(whom) = listening.shedding.look(knocking.waiting, is_few) {
-                self.reactor.let_in(listening.socket, whom);
+            if let Some(whom) = listening.shedding.look(knocking.waiting + listening.parked.len() as u32, is_few) {
+                self.reactor.let_in(listening.socket, &whom);
             }
             let queue_max = is_few.then(|| listening.shedding.queue_max());
             if std::mem::replace(&mut listening.queue_max, queue_max) != queue_max {
@@ -59,6 +68,48 @@ impl<H: Host> Worker<H> {
         }
         if is_crowded && self.hears_first_packets() {
             self.say_who_is_dropped();
+        }
+    }
+
+    /// While some networks ask for less than others: keeps the others' bursts out of the queues, and accepts past them while nobody else is accepted. Ask every
+    /// turn while few are let in: before the worker sleeps it's looked in any case, as it could serve who is held back.
+    pub(super) fn look_past_bursts(&mut self) {
+        if self.now.since(self.knocks.looked) < BURSTS_EVERY && !self.tree.is_empty() {
+            return;
+        }
+        self.knocks.looked = self.now;
+        for index in 0..self.listeners.len() {
+            let listening = &mut self.listeners[index];
+            if !listening.state.is_open() || listening.sites.name.is_admin || !listening.shedding.tells_apart() {
+                continue;
+            }
+            let waiting = self.reactor.knocking(listening.socket).waiting;
+            if let Some(whom) = listening.shedding.hold_back(waiting + listening.parked.len() as u32) {
+                self.reactor.let_in(listening.socket, &whom);
+            }
+            if !listening.accepting && waiting > 0 {
+                self.accept_past_flood(index, waiting);
+            }
+        }
+    }
+
+    /// Those who ask for little are heard at once, the others when there is less to do.
+    fn accept_past_flood(&mut self, index: usize, waiting: u32) {
+        let listener = Token { index: index as u32, generation: 0 };
+        for _ in 0..waiting {
+            let listening = &self.listeners[index];
+            if listening.parked.len() >= PARKED_MAX || !self.has_room(false) {
+                break;
+            }
+            let leaf = listening.leaf;
+            let Ok(Some(accepted)) = self.accept_next(listener, listening.socket) else { break };
+            self.charge_leaf_apart(leaf, Operation::Accept, 0);
+            let client = self.reactor.peer(accepted);
+            let listening = &mut self.listeners[index];
+            match client.is_some_and(|client| listening.shedding.asks_for_little(ClientPrefix::of(client.ip()))) {
+                true => self.accepted(listener, accepted),
+                false => listening.parked.push_back(accepted),
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The end of a connection: closing in order, cutting.
 
 use leat_host::reactor::{Reactor, Token};
-use leat_logic::schedule::Operation;
+use leat_logic::schedule::{LeafId, Operation};
 
 use super::connection::Left;
 use super::{Host, Stage, Worker};
@@ -9,7 +9,11 @@ use super::{Host, Stage, Worker};
 impl<H: Host> Worker<H> {
     /// Charges the site of a connection for what no event does.
     pub(super) fn charge_apart(&mut self, token: Token, operation: Operation, bytes: u64) {
-        let leaf = self.leaf(Stage::Receive, token);
+        self.charge_leaf_apart(self.leaf(Stage::Receive, token), operation, bytes);
+    }
+
+    /// As [`Self::charge_apart`], for a leaf.
+    pub(super) fn charge_leaf_apart(&mut self, leaf: LeafId, operation: Operation, bytes: u64) {
         let cost = self.meter.charge_apart(leaf, operation, bytes);
         self.tree.correct(leaf, i64::try_from(cost.ns).unwrap_or(i64::MAX));
     }

@@ -43,6 +43,7 @@ mod transmit;
 mod turn;
 mod usage;
 
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,6 +172,8 @@ struct Listening {
     /// Who isn't let in, and what has been dropped, as last seen.
     shedding: Shedding,
     dropped: u32,
+    /// Accepted, and not heard until there is less to do: others were behind them in the queue.
+    parked: VecDeque<Socket>,
     /// Since when the configuration hasn't its address: connections that were accepted there end.
     gone_since: Option<Instant>,
 }
@@ -417,11 +420,16 @@ impl<H: Host> Worker<H> {
         worker
     }
 
+    /// Connections that are accepted and not heard yet.
+    fn parked(&self) -> usize {
+        self.listeners.iter().map(|listening| listening.parked.len()).sum()
+    }
+
     /// What it holds now.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
         Holdings {
-            connections: self.connections.len() + self.ports.len(),
+            connections: self.connections.len() + self.ports.len() + self.parked(),
             events: self.tree.len(),
             open_files: self.cache.open_files(),
             streams: self.streams.len(),

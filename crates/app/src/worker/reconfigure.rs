@@ -1,7 +1,7 @@
 //! Puts a configuration in force in a running worker. Connections, and requests under way, go on with what they have; the next request of each
 //! finds the new sites.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -297,6 +297,7 @@ impl<H: Host> Worker<H> {
                 queue_max: None,
                 shedding: Default::default(),
                 dropped: self.reactor.knocking(socket).dropped,
+                parked: VecDeque::new(),
                 gone_since: None,
             };
             // Connections name their listener by its place: places are never given away.

@@ -68,6 +68,9 @@ impl<H: Host> Worker<H> {
         if self.is_shut {
             self.resume_accepting();
         }
+        if self.knocks.are_few {
+            self.look_past_bursts();
+        }
         if self.now >= self.room.next() {
             self.make_room();
         }
@@ -205,8 +208,7 @@ impl<H: Host> Worker<H> {
 
     /// What computes takes a turn for each of its slices, and the others that come in between pay for their own work only.
     fn pay_for_turn(&mut self, leaf: LeafId) {
-        let cost = self.meter.charge_apart(leaf, Operation::Turn, 0);
-        self.tree.correct(leaf, i64::try_from(cost.ns).unwrap_or(i64::MAX));
+        self.charge_leaf_apart(leaf, Operation::Turn, 0);
     }
 
     /// Reads the thread's clock: everybody pays for what the charges have missed.

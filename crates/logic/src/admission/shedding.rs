@@ -2,7 +2,8 @@
 //! and try again a second later. With a full queue alone, the kernel tells clients that they are connected and then doesn't hear what they say.
 //!
 //! Networks are let in by what each asks for: those from which most come lose first, down to what others have, so that one network's flood of
-//! connections keeps nobody else out.
+//! connections keeps nobody else out. Floods come in bursts, though, as those who were dropped together come again together: while others ask for
+//! less, a burst is held back altogether, and those others go past the part of it that waits already.
 
 use super::limits::{LISTENER_QUEUE_SHORT, LISTENER_QUEUE_SPARE};
 use crate::client_prefix::ClientPrefix;
@@ -15,6 +16,10 @@ const RISE: f64 = 1.5;
 const MANY: u32 = LISTENER_QUEUE_SHORT / 2;
 const FEW: u32 = LISTENER_QUEUE_SHORT / 4;
 const _: () = assert!(LISTENER_QUEUE_SPARE >= 8 * MANY, "a flood's burst leaves room for others");
+/// A burst is held back from when so many wait, until no more than [`MANY`] do.
+const BURST: u32 = LISTENER_QUEUE_SHORT;
+/// Who asks for no more than one part in so many of what each network may have goes past the others: networks that ask for as much are never told apart by chance.
+const LITTLE_PART: f64 = 2.0;
 /// So many are let in at most where most are dropped.
 const CROWDED_PART: f64 = 0.5;
 /// However many come, some are let in, so that it's noticed when fewer do.
@@ -45,6 +50,18 @@ impl LetIn {
     pub fn part(&self, network: ClientPrefix) -> f64 {
         self.networks.iter().find(|(known, _)| *known == network).map_or(self.others, |&(_, part)| part)
     }
+
+    /// Nobody of those of whom not all are.
+    fn held_back(mut self) -> LetIn {
+        let held_back = |part: &mut f64| {
+            if *part < 1.0 {
+                *part = 0.0;
+            }
+        };
+        self.networks.iter_mut().map(|(_, part)| part).for_each(held_back);
+        held_back(&mut self.others);
+        self
+    }
 }
 
 /// One listener's.
@@ -55,11 +72,21 @@ pub struct Shedding {
     let_in: LetIn,
     /// How many came lately from each network, as can be told from those who were let in.
     came: PrefixCounts,
+    /// A network from which no more came asks for little.
+    little: f64,
+    /// Nobody of those of whom not all are is let in for now.
+    is_held_back: bool,
 }
 
 impl Default for Shedding {
     fn default() -> Shedding {
-        Shedding { part: 1.0, let_in: LetIn::of_all(1.0), came: PrefixCounts::default() }
+        Shedding {
+            part: 1.0,
+            let_in: LetIn::of_all(1.0),
+            came: PrefixCounts::default(),
+            little: 0.0,
+            is_held_back: false,
+        }
     }
 }
 
@@ -88,13 +115,25 @@ impl Shedding {
         if are_some_spared { LISTENER_QUEUE_SPARE } else { LISTENER_QUEUE_SHORT }
     }
 
+    /// Whether there may be networks that ask for less than others.
+    #[must_use]
+    pub fn tells_apart(&self) -> bool {
+        self.came.networks() > 1
+    }
+
+    /// Whether a network's clients are so few that they go before others who wait.
+    #[must_use]
+    pub fn asks_for_little(&self, network: ClientPrefix) -> bool {
+        self.came.of(network).is_none_or(|came| came <= self.little)
+    }
+
     /// One of a network's clients was let in, while fewer may wait than usual.
     pub fn count(&mut self, network: ClientPrefix) {
         self.came.add(network, 1.0 / self.let_in.part(network));
     }
 
     /// So many wait now, while few are to be let in (`is_few`), as there is too much to do, or all. Who is to be let in from now on, if that changes.
-    pub fn look(&mut self, waiting: u32, is_few: bool) -> Option<&LetIn> {
+    pub fn look(&mut self, waiting: u32, is_few: bool) -> Option<LetIn> {
         let part = match waiting {
             _ if !is_few => 1.0,
             MANY.. => (self.part * FALL).max(PART_MIN),
@@ -102,23 +141,43 @@ impl Shedding {
             _ => self.part,
         };
         self.came.fade(if is_few { KEPT } else { 0.0 });
-        (part != self.part).then(|| {
-            self.part = part;
-            self.let_in = self.divide();
-            &self.let_in
-        })
+        self.little = largest_of(&self.came) * part.min(FALL) / LITTLE_PART;
+        let was_held_back = self.is_held_back;
+        self.is_held_back &= self.tells_apart();
+        let is_new = part != self.part;
+        self.part = part;
+        if is_new {
+            self.let_in = self.divide(part);
+        }
+        (is_new || was_held_back != self.is_held_back).then(|| self.whom())
+    }
+
+    /// So many wait between two looks, while few are to be let in and some networks ask for less than others. Who is let in from now on, if that changes.
+    pub fn hold_back(&mut self, waiting: u32) -> Option<LetIn> {
+        let is_burst = if self.is_held_back { waiting > MANY } else { waiting >= BURST };
+        (std::mem::replace(&mut self.is_held_back, is_burst) != is_burst).then(|| self.whom())
+    }
+
+    fn whom(&self) -> LetIn {
+        // Also while all are let in, as far as that could be seen at the last look.
+        if self.is_held_back { self.divide(self.part.min(FALL)).held_back() } else { self.let_in.clone() }
     }
 
     /// Who is let in when `part` is of the network from which most come: as many of each other, or all where fewer come.
-    fn divide(&self) -> LetIn {
+    fn divide(&self, part: f64) -> LetIn {
         let most = self.came.largest(NETWORKS_MAX + 1);
-        let Some(&(_, largest)) = most.first() else { return LetIn::of_all(self.part) };
-        let mut parts = most.into_iter().map(|(network, came)| (network, (self.part * largest / came).min(1.0)));
+        let Some(&(_, largest)) = most.first() else { return LetIn::of_all(part) };
+        let mut parts = most.into_iter().map(|(network, came)| (network, (part * largest / came).min(1.0)));
         let networks = parts.by_ref().take(NETWORKS_MAX).filter(|&(_, part)| part < 1.0).collect();
         // No more have come from any of them than from that one.
         let others = parts.next().map_or(1.0, |(_, part)| part);
         LetIn { networks, others }
     }
+}
+
+/// As much as has come from any network.
+fn largest_of(came: &PrefixCounts) -> f64 {
+    came.iter().map(|(_, came)| came).fold(0.0, f64::max)
 }
 
 #[cfg(test)]
@@ -130,9 +189,9 @@ mod tests {
         let mut shedding = Shedding::default();
         assert_eq!(shedding.look(4_096, false), None);
         assert_eq!(shedding.look(7, true), None);
-        assert_eq!(shedding.look(8, true), Some(&LetIn::of_all(FALL)));
+        assert_eq!(shedding.look(8, true), Some(LetIn::of_all(FALL)));
         assert_eq!(shedding.look(6, true), None, "neither many nor few");
-        assert_eq!(shedding.look(17, false), Some(&LetIn::of_all(1.0)));
+        assert_eq!(shedding.look(17, false), Some(LetIn::of_all(1.0)));
     }
 
     fn network(number: u32) -> ClientPrefix {
@@ -179,7 +238,7 @@ mod tests {
                 got[from].accepted += 1.0;
             }
             if ms % 10 == 0 {
-                let_in = shedding.look(queue.len() as u32, true).cloned().unwrap_or(let_in);
+                let_in = shedding.look(queue.len() as u32, true).unwrap_or(let_in);
             }
         }
         for (got, &each_s) in got.iter_mut().zip(each_s) {
@@ -238,6 +297,51 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_is_held_back_until_most_of_it_has_gone_and_others_are_let_in_meanwhile() {
+        let mut shedding = Shedding::default();
+        (0..100).for_each(|_| shedding.count(network(1)));
+        shedding.count(network(2));
+        assert_eq!(shedding.hold_back(BURST - 1), None);
+        let whom = shedding.hold_back(BURST).expect("it's held back, though all were let in so far");
+        assert_eq!((whom.part(network(1)), whom.part(network(2)), whom.part(network(3))), (0.0, 1.0, 1.0));
+        assert_eq!(shedding.hold_back(MANY + 1), None);
+        assert_eq!(shedding.look(MANY, true).map(|whom| whom.part(network(1))), Some(0.0), "a look lets none of it in");
+        assert_eq!(shedding.hold_back(MANY).map(|whom| whom.part(network(1))), Some(FALL));
+    }
+
+    #[test]
+    fn nothing_is_held_back_any_more_when_nobody_else_comes_or_all_are_let_in() {
+        for is_few in [true, false] {
+            let mut shedding = Shedding::default();
+            (0..1_000).for_each(|_| shedding.count(network(1)));
+            shedding.count(network(2));
+            shedding.hold_back(BURST).expect("it's held back");
+            let whom = (0..100).filter_map(|_| shedding.look(0, is_few)).last();
+            assert_eq!(whom, Some(LetIn::of_all(1.0)), "{is_few}");
+        }
+    }
+
+    #[test]
+    fn who_asks_for_little_is_known_by_what_each_may_have() {
+        let mut shedding = Shedding::default();
+        (0..1_000).for_each(|_| shedding.count(network(1)));
+        (0..300).for_each(|_| shedding.count(network(2)));
+        (0..10).for_each(|_| shedding.count(network(3)));
+        shedding.look(FEW + 1, true);
+        let little = |shedding: &Shedding| [1, 2, 3, 4].map(|number| shedding.asks_for_little(network(number)));
+        assert_eq!(little(&shedding), [false, true, true, true]);
+        (0..5).for_each(|_| _ = shedding.look(MANY, true));
+        assert_eq!(little(&shedding), [false, false, true, true], "when each may have less");
+        // Nobody is told from others who ask for as much.
+        let mut alike = Shedding::default();
+        for number in 0..50 {
+            (0..20).for_each(|_| alike.count(network(number)));
+        }
+        alike.look(FEW + 1, true);
+        assert!((0..50).all(|number| !alike.asks_for_little(network(number))));
+    }
+
+    #[test]
     fn who_came_counts_for_as_long_as_few_are_let_in() {
         let mut shedding = Shedding::default();
         shedding.count(network(1));
@@ -254,7 +358,7 @@ mod tests {
             shedding.look(17, true);
         }
         assert_eq!(shedding.part, PART_MIN);
-        let looks = (1..).find(|_| shedding.look(0, true) == Some(&LetIn::of_all(1.0)));
+        let looks = (1..).find(|_| shedding.look(0, true) == Some(LetIn::of_all(1.0)));
         assert!(looks.is_some_and(|looks| looks < 50), "{looks:?} looks");
     }
 }
