@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Socket, Token};
-use leat_logic::admission::limits::LISTENER_QUEUE_SPARE;
+use leat_logic::admission::limits::{LISTENER_MANY, LISTENER_QUEUE_OF_NODE, LISTENER_QUEUE_SPARE};
 use leat_logic::client_prefix::ClientPrefix;
 use leat_logic::schedule::Operation;
 use leat_logic::time::Instant;
@@ -28,6 +28,8 @@ pub(super) struct Knocks {
     said: Option<Instant>,
     /// When it was last looked for bursts.
     looked: Instant,
+    /// At a node: many have waited, as was seen since homes were last told.
+    are_many: bool,
 }
 
 impl<H: Host> Worker<H> {
@@ -49,6 +51,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         self.shared.few_are_let_in(self.now);
+        let hears = self.hears_first_packets();
         let mut is_crowded = false;
         for listening in self.listeners.iter_mut().filter(|it| it.state.is_open() && !it.sites.name.is_admin) {
             let knocking = self.reactor.knocking(listening.socket);
@@ -57,7 +60,8 @@ impl<H: Host> Worker<H> {
             if let Some(whom) = listening.shedding.look(knocking.waiting + listening.parked.len() as u32, is_few) {
                 self.reactor.let_in(listening.socket, &whom);
             }
-            let queue_max = is_few.then(|| listening.shedding.queue_max());
+            let queue_max = is_few.then(|| if hears { listening.shedding.queue_max() } else { LISTENER_QUEUE_OF_NODE });
+            self.knocks.are_many |= is_few && !hears && knocking.waiting >= LISTENER_MANY;
             if std::mem::replace(&mut listening.queue_max, queue_max) != queue_max {
                 self.reactor.set_queue_max(listening.socket, queue_max);
             }
@@ -66,9 +70,14 @@ impl<H: Host> Worker<H> {
         if is_crowded {
             self.admission.saw_crowd(self.now);
         }
-        if is_crowded && self.hears_first_packets() {
+        if is_crowded && hears {
             self.say_who_is_dropped();
         }
+    }
+
+    /// Whether many have waited at a node since this was last asked: homes are to have fewer begin here.
+    pub(super) fn take_many(&mut self) -> bool {
+        std::mem::take(&mut self.knocks.are_many)
     }
 
     /// While some networks ask for less than others: keeps the others' bursts out of the queues, and accepts past them while nobody else is accepted. Ask every

@@ -53,6 +53,10 @@ pub const LISTENER_QUEUE_SHORT: u32 = 16;
 /// So many may where some networks are let in as before and others aren't: what a flood's burst leaves is room for those. No more than before are to wait, but
 /// in bursts some will, and be refused when they have, which is why it isn't always so many.
 pub const LISTENER_QUEUE_SPARE: u32 = 64;
+/// So many may at a node, where connections begin that others let in: what a flood has on its way there leaves room for those who ask for little.
+pub const LISTENER_QUEUE_OF_NODE: u32 = 2 * LISTENER_QUEUE_SHORT;
+/// Where so many wait, fewer are to be let in.
+pub const LISTENER_MANY: u32 = LISTENER_QUEUE_SHORT / 2;
 
 /// One connection in so many ends where there's no room for new ones, so that there's some for those who come next; and no more than this at once.
 pub const ROOM_PART: usize = 8;

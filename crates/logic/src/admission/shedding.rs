@@ -5,7 +5,7 @@
 //! connections keeps nobody else out. Floods come in bursts, though, as those who were dropped together come again together: while others ask for
 //! less, a burst is held back altogether, and those others go past the part of it that waits already.
 
-use super::limits::{LISTENER_QUEUE_SHORT, LISTENER_QUEUE_SPARE};
+use super::limits::{LISTENER_MANY, LISTENER_QUEUE_SHORT, LISTENER_QUEUE_SPARE};
 use crate::client_prefix::ClientPrefix;
 use crate::prefix_counts::PrefixCounts;
 
@@ -13,8 +13,8 @@ use crate::prefix_counts::PrefixCounts;
 const FALL: f64 = 0.8;
 const RISE: f64 = 1.5;
 /// How many that is. As many may just have been accepted.
-const MANY: u32 = LISTENER_QUEUE_SHORT / 2;
-const FEW: u32 = LISTENER_QUEUE_SHORT / 4;
+const MANY: u32 = LISTENER_MANY;
+const FEW: u32 = LISTENER_MANY / 2;
 const _: () = assert!(LISTENER_QUEUE_SPARE >= 8 * MANY, "a flood's burst leaves room for others");
 /// A burst is held back from when so many wait, until no more than [`MANY`] do.
 const BURST: u32 = LISTENER_QUEUE_SHORT;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::admission::limits::LISTENER_QUEUE_SHORT;
+use crate::admission::limits::LISTENER_MANY;
 use crate::client_prefix::ClientPrefix;
 use crate::handoff::ServerId;
 use crate::prefix_counts::PrefixCounts;
@@ -16,8 +16,8 @@ use crate::time::Instant;
 
 /// As many offers as nodes take.
 const MOST: u32 = 1_024;
-/// As many as wait to be accepted where there is too much to do.
-const FEWEST: u32 = LISTENER_QUEUE_SHORT;
+/// As many as wait to be accepted where there is too much to do. Several workers of homes let as many be on their way, and all of them wait in one queue.
+const FEWEST: u32 = LISTENER_MANY;
 /// By which part that rises with each report of a node that had room for all: distant nodes have more on their way.
 const RISE: u32 = 4;
 /// How many times as many may be on their way, with those of networks that ask for little.

@@ -275,8 +275,8 @@ impl Node {
         before.zip(overflows).is_some_and(|(before, now)| before != now)
     }
 
-    /// How much there is to do, and what was seen.
-    pub(super) fn report(&mut self, connections: u32, requests: u32, now: Instant) {
+    /// How much there is to do, and what was seen. `many_wait`: before there's no room, so that some is left for those who ask for little.
+    pub(super) fn report(&mut self, connections: u32, requests: u32, many_wait: bool, now: Instant) {
         self.checks.iter().for_each(|checks| checks.begin());
         if self.memory.is_due(now) {
             self.memory.look(storage::disk_bytes_of_all(), now);
@@ -284,7 +284,7 @@ impl Node {
         let (is_failing, has_memory) = (self.is_failing(), self.memory.has_some(now));
         let own = Load { flows: connections, requests, is_failing, has_memory, ..Load::default() };
         let load = self.foreign_load().unwrap_or(own);
-        let is_crowded = self.looks_crowded(now);
+        let is_crowded = self.looks_crowded(now) || many_wait;
         for home in self.homes.values_mut() {
             home.flows.set_load(Load { is_crowded, ..load });
         }
