@@ -1,4 +1,4 @@
-//! How many connections that are to begin at a node's worker may be on their way there: as many as it takes offers, and few while some find no room.
+//! How many connections that are to begin at a node's worker may be on their way there: as many as it takes offers, and few while some find no room, or many wait.
 //!
 //! What finds no room in a listener's queue is dropped by the kernel there, asked for by its home, denied, and moved elsewhere, at several times the cost of a
 //! connection that begins. A client whose request isn't sent there says it again a fifth of a second later. Networks that ask for little aren't among

@@ -299,7 +299,7 @@ pub struct Load {
     pub can_bear: bool,
     /// By its own checks it isn't well.
     pub is_failing: bool,
-    /// Connections that were to begin there have found no room in a listener's queue since the last report.
+    /// Connections that were to begin there have found no room in a listener's queue since the last report, or many wait in one.
     pub is_crowded: bool,
     /// It has memory for more contents than those that it's given.
     pub has_memory: bool,
