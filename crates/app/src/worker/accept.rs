@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use leat_host::reactor::{Listener as ListeningSocket, Reactor, Socket, Token};
+use leat_host::reactor::{Reactor, Socket, Token};
 use leat_logic::admission::LetIn;
 use leat_logic::schedule::{Cost, LeafId, NodeId, Operation, PrefixLeaves, Share};
 use leat_logic::time::Instant;
@@ -133,8 +133,9 @@ impl<H: Host> Worker<H> {
                 self.accepted(listener, parked);
                 continue;
             }
-            match self.accept_next(listener, socket) {
+            match self.reactor.accept(socket) {
                 Ok(Some(accepted)) => {
+                    self.count_knock(listener, accepted);
                     self.meter.did(Operation::Accept, 0);
                     self.accepted(listener, accepted);
                 }
@@ -151,15 +152,6 @@ impl<H: Host> Worker<H> {
         }
         self.queue_accept(listener);
         self.meter.charge(leaf)
-    }
-
-    /// The next one in the kernel's queue.
-    pub(super) fn accept_next(&mut self, listener: Token, socket: ListeningSocket) -> io::Result<Option<Socket>> {
-        let accepted = self.reactor.accept(socket)?;
-        if let Some(accepted) = accepted {
-            self.count_knock(listener, accepted);
-        }
-        Ok(accepted)
     }
 
     fn await_at(&mut self, listener: Token) {

@@ -29,18 +29,18 @@ pub(super) struct Knocks {
     /// When it was last looked for bursts.
     looked: Instant,
     /// At a node: many have waited, as was seen since homes were last told.
-    are_many: bool,
+    pub(super) are_many: bool,
 }
 
 impl<H: Host> Worker<H> {
-    /// Somebody has been let in: counts for what part of those of the same network is, while few are.
-    pub(super) fn count_knock(&mut self, listener: Token, socket: Socket) {
-        if self.knocks.are_few
-            && self.hears_first_packets()
-            && let Some(client) = self.reactor.peer(socket)
-        {
-            self.listeners[listener.index as usize].shedding.count(ClientPrefix::of(client.ip()));
+    /// Somebody has been let in: counts for what part of those of the same network is, while few are. From which one, if that counts.
+    pub(super) fn count_knock(&mut self, listener: Token, socket: Socket) -> Option<ClientPrefix> {
+        if !self.knocks.are_few || !self.hears_first_packets() {
+            return None;
         }
+        let network = ClientPrefix::of(self.reactor.peer(socket)?.ip());
+        self.listeners[listener.index as usize].shedding.count(network);
+        Some(network)
     }
 
     /// Has the kernel keep fewer connections waiting while that is long, and as many as usual afterwards; it isn't to hear those for whom there is
@@ -75,11 +75,6 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Whether many have waited at a node since this was last asked: homes are to have fewer begin here.
-    pub(super) fn take_many(&mut self) -> bool {
-        std::mem::take(&mut self.knocks.are_many)
-    }
-
     /// While some networks ask for less than others: keeps the others' bursts out of the queues, and accepts past them while nobody else is accepted. Ask every
     /// turn while few are let in: before the worker sleeps it's looked in any case, as it could serve who is held back.
     pub(super) fn look_past_bursts(&mut self) {
@@ -111,11 +106,11 @@ impl<H: Host> Worker<H> {
                 break;
             }
             let leaf = listening.leaf;
-            let Ok(Some(accepted)) = self.accept_next(listener, listening.socket) else { break };
+            let Ok(Some(accepted)) = self.reactor.accept(listening.socket) else { break };
             self.charge_leaf_apart(leaf, Operation::Accept, 0);
-            let client = self.reactor.peer(accepted);
+            let network = self.count_knock(listener, accepted);
             let listening = &mut self.listeners[index];
-            match client.is_some_and(|client| listening.shedding.asks_for_little(ClientPrefix::of(client.ip()))) {
+            match network.is_some_and(|network| listening.shedding.asks_for_little(network)) {
                 true => self.accepted(listener, accepted),
                 false => listening.parked.push_back(accepted),
             }

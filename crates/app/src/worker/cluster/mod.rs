@@ -428,7 +428,7 @@ impl<H: Host> Worker<H> {
             cluster.flows.take_unacknowledged().into_iter().for_each(|flow| self.freeze_in_turn(flow));
         }
         let requests = self.requests_under_way();
-        let (workers, many_wait) = (self.shared.workers(), self.take_many());
+        let (workers, many_wait) = (self.shared.workers(), std::mem::take(&mut self.knocks.are_many));
         let Some(cluster) = &mut self.cluster else { return };
         self.metrics.handoffs_waiting.set(cluster.turns.len() as u64);
         let is_too_late = matches!(&cluster.part, Part::Home(home) if home.waiting.poll_timeout() <= now);
