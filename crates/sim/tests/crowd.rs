@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leat_sim::crowd::{
-    Asking, Demand, Got, What, run, run_apart, run_priced, run_reloaded, run_short_of_buffers, run_workers,
+    Asking, Demand, Got, What, run, run_apart, run_priced, run_reloaded, run_short_of_buffers, run_stopped, run_workers,
 };
 
 /// Requests of 350 us on average.
@@ -224,6 +224,19 @@ fn a_networks_flood_of_connections_keeps_nobody_else_out() {
             }
         }
     }
+}
+
+/// Who has been accepted past a flood, and was to be heard later, is heard all the same.
+#[test]
+fn a_reload_and_a_stop_amid_a_flood_cut_nobody() {
+    let demands = [site(100, Asking::New(500.0)), site(100, Asking::New(BURNS_PER_S * 5.0))];
+    let mut unheard = 0;
+    for seed in 0..8 {
+        let stopped = run_stopped(1, &demands, seed, Duration::from_secs(2), Duration::from_secs(1)).unwrap();
+        assert!(stopped.cut == 0 && stopped.left == 0, "seed {seed}: {stopped:?}");
+        unheard += stopped.unheard;
+    }
+    assert!(unheard > 0);
 }
 
 #[test]

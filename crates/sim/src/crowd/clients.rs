@@ -72,6 +72,7 @@ pub(super) struct Connection {
     is_kept: bool,
     /// When the request in hand was due.
     due_ns: Option<u64>,
+    pub(super) is_accepted: bool,
     /// What has come and hasn't been received.
     pub(super) received: Vec<u8>,
     pub(super) received_at_ns: u64,
@@ -120,6 +121,8 @@ pub(super) struct Crowd {
     free: Vec<VecDeque<u32>>,
     counts: Vec<Got>,
     counts_from_ns: u64,
+    /// Connections that were closed before the reply to their request.
+    pub(super) cut: u64,
 }
 
 impl Crowd {
@@ -143,6 +146,7 @@ impl Crowd {
             free: vec![VecDeque::new(); demands.len()],
             counts: vec![Got::default(); demands.len()],
             counts_from_ns: u64::MAX,
+            cut: 0,
         };
         for (site, demand) in demands.iter().enumerate() {
             let (clients, has_arrivals) = match demand.asking {
@@ -319,9 +323,22 @@ impl Crowd {
         }
     }
 
+    /// The worker takes the first of those that wait at the listener.
+    pub(super) fn accept(&mut self) -> Option<u32> {
+        let number = self.queue.pop_front()?;
+        self.connections.entry(number).or_default().is_accepted = true;
+        Some(number)
+    }
+
+    /// Connections that have been accepted and not heard.
+    pub(super) fn unheard(&self) -> usize {
+        self.connections.values().filter(|connection| connection.is_accepted && connection.token.is_none()).count()
+    }
+
     /// Nothing is left of a connection.
     pub(super) fn closed(&mut self, number: u32) {
-        self.connections.remove(&number);
+        let connection = self.connections.remove(&number);
+        self.cut += u64::from(connection.is_some_and(|connection| connection.due_ns.is_some()));
     }
 
     pub(super) fn count_from_now(&mut self) {

@@ -155,11 +155,7 @@ pub fn run_apart(
     warm_up: Duration,
     window: Duration,
 ) -> io::Result<Vec<Got>> {
-    let change = |scene: &Scene| {
-        let mut crowd = scene.crowd.borrow_mut();
-        (crowd.price_times, crowd.are_apart) = (times, true);
-    };
-    run_on(change, demands, seed, warm_up, window)
+    run_on(|scene| scene.set_apart(times), demands, seed, warm_up, window)
 }
 
 /// As [`run`], on a machine that `change` has changed.
@@ -192,6 +188,36 @@ pub fn run_reloaded(
     change(&mut config);
     engine.reload(config)?;
     Ok(engine.measure(Duration::ZERO, window)?.remove(0))
+}
+
+/// What became of who was connected when a worker was told to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopped {
+    /// Connections that had been accepted and not heard then.
+    pub unheard: usize,
+    /// Connections that were closed before the reply to their request, from the start.
+    pub cut: u64,
+    /// Connections that were left in the end.
+    pub left: usize,
+}
+
+/// As [`run_apart`], with a reload in the middle of `time`, and told to stop at its end, for which there's `drain`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_stopped(times: u64, demands: &[Demand], seed: u64, time: Duration, drain: Duration) -> io::Result<Stopped> {
+    let mut engine = Engine::new(configure(demands), &[demands.to_vec()], seed)?;
+    engine.scenes[0].set_apart(times);
+    engine.go_on(time / 2)?;
+    engine.reload(configure(demands))?;
+    engine.go_on(time / 2)?;
+    let scene = &engine.scenes[0];
+    let deadline = scene.world.borrow().agenda.instant().after(2 * drain);
+    let unheard = scene.crowd.borrow().unheard();
+    scene.mailbox.send(Control::Drain { deadline, keep_idle: false, passage: None });
+    engine.go_on(drain)?;
+    let scene = &engine.scenes[0];
+    Ok(Stopped { unheard, cut: scene.crowd.borrow().cut, left: scene.worker.holdings().connections })
 }
 
 /// Runs several workers, each with the demands that fall on it: the same sites, in the same order. Connections stay where they are; what each
@@ -351,6 +377,12 @@ impl Scene {
         let host = SimHost::new(&world);
         let worker = Worker::new(host, reactor, SimStorage::new(world.clone()), SimPrograms(world.clone()), setup);
         Ok(Scene { world, crowd, worker, metrics, mailbox, rung, sites: demands.len() })
+    }
+
+    /// See [`run_apart`].
+    fn set_apart(&self, times: u64) {
+        let mut crowd = self.crowd.borrow_mut();
+        (crowd.price_times, crowd.are_apart) = (times, true);
     }
 
     fn now_ns(&self) -> u64 {

@@ -177,7 +177,7 @@ impl Reactor for CrowdReactor {
 
     fn accept(&mut self, _listener: Listener) -> io::Result<Option<Socket>> {
         self.work(ACCEPT_NS);
-        Ok(self.crowd.borrow_mut().queue.pop_front().map(Socket))
+        Ok(self.crowd.borrow_mut().accept().map(Socket))
     }
 
     fn set_queue_max(&mut self, _listener: Listener, connections: Option<u32>) {
