@@ -123,6 +123,11 @@ impl Meter {
         self.measured(Cost::from_ns(by_price_ns));
     }
 
+    /// What the event that is running has cost so far, but for one that is measured by itself.
+    pub(super) fn so_far(&self) -> Cost {
+        Cost::from_ns(self.spent_ns + self.measured_ns)
+    }
+
     /// What the event that has run cost in all, for `leaf` to pay.
     #[inline]
     pub(super) fn charge(&mut self, leaf: LeafId) -> Cost {
@@ -213,6 +218,20 @@ mod tests {
         meter.measure(Duration::from_secs(5) + used, |_, delta_ns| charged_ns += delta_ns);
         assert_eq!(charged_ns, used.as_nanos() as i64);
         assert!(!meter.is_due());
+    }
+
+    #[test]
+    fn what_an_event_has_cost_so_far_is_what_it_is_charged() {
+        let mut tree: Tree<()> = Tree::new(PolicyKind::WeightedFair);
+        let leaf = tree.add_leaf(tree.root(), Share::default()).unwrap();
+        let mut meter = Meter::new(Duration::ZERO);
+        assert_eq!(meter.so_far().ns, 0);
+        meter.did(Operation::Send, 1 << 16);
+        meter.measured(Cost::from_ns(5_000));
+        let so_far = meter.so_far();
+        assert!(so_far.ns > meter.price(Operation::Send, 1 << 16));
+        assert_eq!(meter.charge(leaf), so_far);
+        assert_eq!(meter.so_far().ns, 0, "the next event's");
     }
 
     #[test]

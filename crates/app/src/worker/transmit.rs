@@ -345,7 +345,9 @@ impl<H: Host> Worker<H> {
     /// The whole reply is with the kernel, since `taken`: log it, and go on or close.
     pub(super) fn reply_sent(&mut self, token: Token, taken: Instant) {
         let connection = &mut self.connections[token];
-        let Some(exchange) = connection.exchange.take() else { return };
+        let Some(mut exchange) = connection.exchange.take() else { return };
+        // Of the event in which this is, nobody else counts it.
+        exchange.cost_ns += self.meter.so_far().ns;
         let after = connection.http.handle_reply_sent(self.now);
         let is_long = exchange.body_bytes >= FLIGHT_BYTES as u64;
         self.account(token, &exchange, taken, true);

@@ -15,6 +15,8 @@ const ALGORITHMS: [&str; 2] = ["cubic", "bbr"];
 const REQUESTS: [u32; 2] = [1, 10];
 const CHEAPER: &str = "when_cheaper";
 const FIXED: [&str; 2] = ["always", "never"];
+/// How long a cluster gets used to another load: what it learns of connections and costs, nodes tell four times a second, a few samples each time.
+const SETTLING: Duration = Duration::from_secs(2);
 /// Of what the better of both costs.
 const LIMIT: f64 = 1.1;
 const VIP: &str = "10.77.0.100:80";
@@ -105,12 +107,9 @@ impl Case<Bench> for Distance {
         for algorithm in ALGORITHMS {
             clusters.iter().try_for_each(|cluster| cluster.set_congestion_control(algorithm))?;
             for point in Point::of(algorithm) {
-                // What came before was another load: until it's known what connections bring now.
-                clusters.iter().for_each(|cluster| {
-                    turn(bench, self, cluster, point, None);
-                });
+                clusters.iter().for_each(|cluster| settle(bench, self, cluster, point));
                 for round in 0..bench.options.rounds {
-                    clusters.iter().for_each(|cluster| turn(bench, self, cluster, point, Some(round)));
+                    clusters.iter().for_each(|cluster| turn(bench, self, cluster, point, round));
                     clusters.reverse();
                 }
             }
@@ -132,20 +131,28 @@ impl Case<Bench> for Distance {
     }
 }
 
-/// A cluster's turn at a point; without a round it's only to get used to it.
-fn turn(bench: &mut Bench, case: &Distance, cluster: &Cluster, point: Point, round: Option<u32>) {
+/// Until a cluster knows what connections bring now: what came before was another load.
+fn settle(bench: &mut Bench, case: &Distance, cluster: &Cluster, point: Point) {
+    let plan = point.plan(case.setting, bench.options.seed, bench.options.seconds);
+    let plan = Plan { requests_max: u64::MAX, window: SETTLING, ..plan };
+    if let Err(error) = bench.measure(cluster, &plan, SIZES[point.size].1) {
+        bench.records.note(case.name, &format!("{}, {}, settling: {error}", cluster.hand_over, point.name()));
+    }
+}
+
+/// A cluster's turn at a point.
+fn turn(bench: &mut Bench, case: &Distance, cluster: &Cluster, point: Point, round: u32) {
     let (share, file) = (bench.options.seconds, SIZES[point.size].1);
     let plan = point.plan(case.setting, bench.options.seed, share);
-    match (bench.measure(cluster, &plan, file), round) {
-        (Ok(trial), Some(round)) => {
+    match bench.measure(cluster, &plan, file) {
+        Ok(trial) => {
             record(bench, (case.name, &point.name(), round), cluster.hand_over, &trial);
             if cluster.hand_over == CHEAPER && round + 1 == bench.options.rounds {
                 let estimates = cluster.estimates(file).unwrap_or_else(|error| error.to_string());
                 bench.records.note(case.name, &format!("{}, {estimates}", point.name()));
             }
         }
-        (Ok(_), None) => {}
-        (Err(error), _) => {
+        Err(error) => {
             bench.records.note(case.name, &format!("{}, {}: {error}", cluster.hand_over, point.name()));
         }
     }

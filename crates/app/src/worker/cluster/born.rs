@@ -22,7 +22,6 @@ use leat_logic::time::Instant;
 
 use super::super::settings::SiteKind;
 use super::super::{Host, Listening, UNKNOWN_SITE, Worker};
-use super::flows::MEASURED_EVERY;
 use super::home::Home;
 use super::node::{Borrowed, Node};
 use super::placing::ROUND_TRIP;
@@ -451,8 +450,7 @@ impl<H: Host> Worker<H> {
             }
             Part::Home(_) | Part::Front(_) => return true,
         };
-        node.accepted += 1;
-        let before = node.accepted.is_multiple_of(MEASURED_EVERY).then(|| self.host.processor_time());
+        let before = cluster.flows.is_to_be_measured(self.now).then(|| self.host.processor_time());
         let Ok((vip, client)) = socket::ends(&Borrowed(socket)) else { return true };
         let Birth { serial, home, worker } = match node.guard.birth(FlowKey { client, vip }) {
             Ok(Some(birth)) => birth,

@@ -29,13 +29,16 @@ pub(super) struct Flows<F> {
     unacknowledged: Vec<FlowId>,
     /// Until then nothing is said of connections that can't be frozen.
     quiet_until: Instant,
+    /// When what a change of hands takes was measured last.
+    measured: Instant,
 }
 
 /// From one word of connections that can't be frozen to the next: a full map keeps all of them from it.
 const WORD_PAUSE: Duration = Duration::from_secs(10);
 
-/// One of so many changes of hands has its cost measured: reading the clock isn't free.
-pub(super) const MEASURED_EVERY: u64 = 16;
+/// From one change of hands whose cost is measured to the next: reading the clock isn't free. By time, as those that are rare count most: a way that is tried
+/// now and then.
+const MEASURED_EVERY: Duration = Duration::from_millis(10);
 /// How long a flow that is to be frozen waits for its client's acknowledgements, and how often it looks.
 const ACKNOWLEDGED_PATIENCE: Duration = Duration::from_millis(100);
 const ACKNOWLEDGED_LOOK: Duration = Duration::from_millis(1);
@@ -79,12 +82,21 @@ struct Parts<F> {
 
 impl<F> Default for Flows<F> {
     fn default() -> Flows<F> {
-        let quiet_until = Instant::default();
-        Flows { all: BTreeMap::new(), at: BTreeMap::new(), unacknowledged: Vec::new(), quiet_until }
+        let (quiet_until, measured) = Default::default();
+        Flows { all: BTreeMap::new(), at: BTreeMap::new(), unacknowledged: Vec::new(), quiet_until, measured }
     }
 }
 
 impl<F> Flows<F> {
+    /// Whether what the next change of hands takes is measured.
+    pub(super) fn is_to_be_measured(&mut self, now: Instant) -> bool {
+        let is_due = now.since(self.measured) >= MEASURED_EVERY;
+        if is_due {
+            self.measured = now;
+        }
+        is_due
+    }
+
     /// The flow of a connection.
     pub(super) fn at(&self, token: Token) -> Option<FlowId> {
         self.at.get(&token.index).filter(|(known, _)| *known == token).map(|&(_, flow)| flow)
@@ -254,14 +266,16 @@ impl<H: Host> Worker<H> {
         self.freeze_now(flow, token);
     }
 
-    /// Whether a node measures what a flow's change of hands takes.
-    fn measures(&self, flow: FlowId) -> bool {
-        let part = self.cluster.as_ref().map(|cluster| &cluster.part);
-        matches!(part, Some(Part::Node(_) | Part::Peer(_))) && flow.serial.is_multiple_of(MEASURED_EVERY)
+    /// Whether a node measures what the next change of hands takes.
+    fn measures(&mut self) -> bool {
+        let now = self.now;
+        self.cluster.as_mut().is_some_and(|cluster| {
+            matches!(cluster.part, Part::Node(_) | Part::Peer(_)) && cluster.flows.is_to_be_measured(now)
+        })
     }
 
     fn freeze_now(&mut self, flow: FlowId, token: Token) {
-        let before = self.measures(flow).then(|| self.host.processor_time());
+        let before = self.measures().then(|| self.host.processor_time());
         let begun_at = self.host.now();
         let connection = &mut self.connections[token];
         let input = connection.inbox.bytes(&self.reactor).to_vec();
@@ -420,7 +434,7 @@ impl<H: Host> Worker<H> {
     }
 
     pub(super) fn thaw_now(&mut self, flow: FlowId, mut image: Image) {
-        let before = self.measures(flow).then(|| self.host.processor_time());
+        let before = self.measures().then(|| self.host.processor_time());
         let serves = self.cluster.as_ref().is_some_and(|cluster| cluster.part.serves());
         let thawed = match image.reply.take() {
             Some(reply) if serves && reply.is_all_here() => self.go_on_with(flow, image, &reply, None, Vec::new()),

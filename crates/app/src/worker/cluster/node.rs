@@ -56,8 +56,6 @@ pub(super) struct Node {
     pub(super) checks: Option<Arc<Checks>>,
     /// Listeners at which connections may wait that homes have asked for.
     pub(super) unaccepted: BTreeSet<u32>,
-    /// Connections that were accepted here.
-    pub(super) accepted: u64,
     /// When homes are to be told what has begun and ended here.
     pub(super) births_at: Instant,
     pub(super) resting: Resting,
@@ -104,7 +102,6 @@ impl Node {
             rules: config.split_rules(),
             serves: cluster.own_serves(),
             unaccepted: BTreeSet::new(),
-            accepted: 0,
             births_at: Instant::NEVER,
             resting: Resting::default(),
             count_at: Instant::default(),

@@ -19,19 +19,29 @@ use super::home::Home;
 use super::number_of;
 use crate::config::{ClusterNode, Config, RepliesTold, Role};
 
-/// Samples that are kept until the next heartbeat: of more, the first.
-const SAMPLES_MAX: usize = 64;
+/// Samples of each kind that are kept until the next heartbeat: of more, the first. Most of what there is to see are replies.
+const SAMPLES_OF_KIND_MAX: usize = 32;
+const KINDS: usize = 3;
 /// What is supposed of a client's distance while nobody knows it.
 pub(super) const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// What a node has seen and not told yet.
 #[derive(Default)]
-pub(super) struct Samples(Vec<Sample>);
+pub(super) struct Samples {
+    seen: Vec<Sample>,
+    counts: [usize; KINDS],
+}
 
 impl Samples {
     pub(super) fn add(&mut self, sample: Sample) {
-        if self.0.len() < SAMPLES_MAX {
-            self.0.push(sample);
+        let kind = match sample {
+            Sample::Reply { .. } => 0,
+            Sample::Work { .. } => 1,
+            Sample::Connection { .. } => 2,
+        };
+        if self.counts[kind] < SAMPLES_OF_KIND_MAX {
+            self.counts[kind] += 1;
+            self.seen.push(sample);
         }
     }
 
@@ -41,7 +51,7 @@ impl Samples {
     }
 
     pub(super) fn take(&mut self) -> Vec<Sample> {
-        std::mem::take(&mut self.0)
+        std::mem::take(self).seen
     }
 }
 
@@ -372,5 +382,25 @@ impl<H: Host> Worker<H> {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_rare_is_told_beside_what_is_not() {
+        let mut samples = Samples::default();
+        let reply = Sample::Reply { content: ContentKey(1), bytes: 1 };
+        (0..10_000).for_each(|_| samples.add(reply));
+        samples.add_work(Work::Moved, 0, Duration::from_micros(7));
+        samples.add(Sample::Connection { requests: 3 });
+        let told = samples.take();
+        let is_moved = |sample: &Sample| matches!(sample, Sample::Work { cpu_ns: 7_000, .. });
+        assert!(told.iter().any(is_moved) && told.contains(&Sample::Connection { requests: 3 }), "{told:?}");
+        assert_eq!(told.len(), SAMPLES_OF_KIND_MAX + 2);
+        samples.add(reply);
+        assert_eq!(samples.take(), [reply], "room again");
     }
 }

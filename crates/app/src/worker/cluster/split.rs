@@ -23,8 +23,9 @@ use super::super::settings::SiteKind;
 use super::super::transmit::FLIGHT_BYTES;
 use super::super::{ADMIN_SITE, File, Host, Stage, UNKNOWN_SITE, Worker};
 use super::Part;
-use super::flows::MEASURED_EVERY;
 
+/// One delegation of so many has its cost measured: reading the clock isn't free.
+const MEASURED_EVERY: u64 = 16;
 /// Replies on their way that are known of; past it, the oldest counts no more.
 const UNACKNOWLEDGED_MAX: usize = 4096;
 /// Of those, so many are looked at for each request, and twice as many for each reply: more than come. Who is found to have been acknowledged doesn't count.
