@@ -1,5 +1,7 @@
 //! The events that the tree orders: which there are, how they get into it, and who pays for what one has cost when it has run.
 
+use std::time::Duration;
+
 use leat_host::reactor::Token;
 use leat_logic::admission::Admission;
 use leat_logic::schedule::{Cost, LeafId, Operation, Urgency};
@@ -155,7 +157,7 @@ impl<H: Host> Worker<H> {
             Stage::Transmit => self.transmit(token),
             Stage::Compute => {
                 let cost = self.compute(token);
-                self.meter.measured(cost);
+                self.meter.measured(Duration::from_nanos(cost.ns));
             }
         }
         let sent_bytes = self.meter.take_sent_bytes();

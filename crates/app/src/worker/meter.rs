@@ -101,9 +101,18 @@ impl Meter {
     }
 
     /// The event that is running has used so much processor time, by the clock.
-    pub(super) fn measured(&mut self, cost: Cost) {
-        self.measured_ns += cost.ns;
-        self.measured_in_batch_ns += cost.ns;
+    pub(super) fn measured(&mut self, used: Duration) {
+        let used_ns = used.as_nanos() as u64;
+        self.measured_ns += used_ns;
+        self.measured_in_batch_ns += used_ns;
+    }
+
+    /// As [`Meter::did`], where that was measured.
+    pub(super) fn took(&mut self, operation: Operation, used: Duration) {
+        let mut sample = Batch::new();
+        sample.count(operation, 0);
+        self.model.learn(&sample, used.as_nanos() as u64);
+        self.measured(used);
     }
 
     /// Whether the event that is about to run, all of whose work is over when it returns, is measured by itself: where events of several leaves come
@@ -120,7 +129,7 @@ impl Meter {
         let by_price_ns = (used.as_nanos() as u64).saturating_sub(self.measured_ns);
         self.model.learn(&self.sample, by_price_ns);
         self.sample.clear();
-        self.measured(Cost::from_ns(by_price_ns));
+        self.measured(Duration::from_nanos(by_price_ns));
     }
 
     /// What the event that is running has cost so far, but for one that is measured by itself.
@@ -212,7 +221,7 @@ mod tests {
             charged_ns += meter.charge_apart(leaf, Operation::Close, 0).ns as i64;
             events += 1;
         }
-        meter.measured(Cost::from_ns(70_000));
+        meter.measured(Duration::from_nanos(70_000));
         charged_ns += meter.charge(leaf).ns as i64;
         let used = Duration::from_nanos(9_000 * events + 70_000);
         meter.measure(Duration::from_secs(5) + used, |_, delta_ns| charged_ns += delta_ns);
@@ -227,7 +236,7 @@ mod tests {
         let mut meter = Meter::new(Duration::ZERO);
         assert_eq!(meter.so_far().ns, 0);
         meter.did(Operation::Send, 1 << 16);
-        meter.measured(Cost::from_ns(5_000));
+        meter.measured(Duration::from_nanos(5_000));
         let so_far = meter.so_far();
         assert!(so_far.ns > meter.price(Operation::Send, 1 << 16));
         assert_eq!(meter.charge(leaf), so_far);
@@ -240,7 +249,7 @@ mod tests {
         let leaf = tree.add_leaf(tree.root(), Share::default()).unwrap();
         let mut meter = Meter::new(Duration::ZERO);
         assert_eq!(meter.charge(leaf).ns, EVENT_NS_MIN);
-        meter.measured(Cost::from_ns(1));
+        meter.measured(Duration::from_nanos(1));
         assert_eq!(meter.charge(leaf).ns, EVENT_NS_MIN);
         while !meter.is_due() {
             meter.charge(leaf);

@@ -31,6 +31,8 @@ pub(super) struct Flows<F> {
     quiet_until: Instant,
     /// When what a change of hands takes was measured last.
     measured: Instant,
+    /// Changes of hands since.
+    unmeasured: u32,
 }
 
 /// From one word of connections that can't be frozen to the next: a full map keeps all of them from it.
@@ -39,6 +41,11 @@ const WORD_PAUSE: Duration = Duration::from_secs(10);
 /// From one change of hands whose cost is measured to the next: reading the clock isn't free. By time, as those that are rare count most: a way that is tried
 /// now and then.
 const MEASURED_EVERY: Duration = Duration::from_millis(10);
+/// But only after so many others: the first after a while takes longer than the rest.
+const UNMEASURED_MIN: u32 = 11;
+/// What a change of hands takes in all, of what is measured of it at either end, which is up to the offer and the thaw: messages, packets that are held
+/// meanwhile, and the end of the socket that is left take half as much again at least (docs/decisions/0028-ways.md).
+pub(super) const WHOLE: f64 = 1.5;
 /// How long a flow that is to be frozen waits for its client's acknowledgements, and how often it looks.
 const ACKNOWLEDGED_PATIENCE: Duration = Duration::from_millis(100);
 const ACKNOWLEDGED_LOOK: Duration = Duration::from_millis(1);
@@ -83,16 +90,25 @@ struct Parts<F> {
 impl<F> Default for Flows<F> {
     fn default() -> Flows<F> {
         let (quiet_until, measured) = Default::default();
-        Flows { all: BTreeMap::new(), at: BTreeMap::new(), unacknowledged: Vec::new(), quiet_until, measured }
+        Flows {
+            all: BTreeMap::new(),
+            at: BTreeMap::new(),
+            unacknowledged: Vec::new(),
+            quiet_until,
+            measured,
+            unmeasured: 0,
+        }
     }
 }
 
 impl<F> Flows<F> {
     /// Whether what the next change of hands takes is measured.
     pub(super) fn is_to_be_measured(&mut self, now: Instant) -> bool {
-        let is_due = now.since(self.measured) >= MEASURED_EVERY;
+        let is_due = self.unmeasured >= UNMEASURED_MIN && now.since(self.measured) >= MEASURED_EVERY;
         if is_due {
-            self.measured = now;
+            (self.measured, self.unmeasured) = (now, 0);
+        } else {
+            self.unmeasured = self.unmeasured.saturating_add(1);
         }
         is_due
     }
@@ -448,7 +464,7 @@ impl<H: Host> Worker<H> {
         if let (Ok(token), Some(cluster), Some(before)) = (&thawed, &mut self.cluster, before) {
             let spent = self.host.processor_time().saturating_sub(before);
             match self.connections[*token].http.request_count() {
-                0 | 1 => cluster.part.measured(Work::Moved, 0, spent),
+                0 | 1 => cluster.part.measured(Work::Moved, 0, spent.mul_f64(WHOLE)),
                 // Half of it: the giver's freeze is the other.
                 _ => cluster.part.measured(Work::HandedOn, 0, 2 * spent),
             }

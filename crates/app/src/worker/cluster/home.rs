@@ -16,12 +16,14 @@ use leat_logic::handoff::{
     CutReason, Destination, FlowId, Generation, Image, Load, RecallTerms, Resets, ServerId, SessionId, Target,
 };
 use leat_logic::http::{Request, Status};
+use leat_logic::schedule::Operation;
 use leat_logic::split::Loads;
 use leat_logic::time::Instant;
 
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::direct::{Probes, TakenBack};
+use super::flows::WHOLE;
 use super::inquiry::Inquiries;
 use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
@@ -437,28 +439,30 @@ impl<H: Host> Worker<H> {
 
     /// Gives the request in hand, and its connection, to a node.
     pub(in crate::worker) fn dispatch(&mut self, token: Token) {
-        let before = self.host.processor_time();
-        self.dispatch_again(token, 0);
+        let before = self.dispatch_again(token, 0);
         let flow = self.cluster.as_ref().and_then(|cluster| cluster.flows.at(token));
         self.run_effects();
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Home(home) = &mut cluster.part else { return };
+        let Some(flow) = flow.filter(|flow| cluster.flows.is_frozen(*flow)) else { return };
+        let Some(asked) = home.asked.get_mut(&flow) else { return };
+        let Some(before) = before else { return self.meter.did(Operation::HandOver, 0) };
         // What the node's answer costs isn't in it.
         let spent = self.host.processor_time().saturating_sub(before);
-        let Some(cluster) = &mut self.cluster else { return };
-        if let Part::Home(home) = &mut cluster.part
-            && let Some(flow) = flow.filter(|flow| cluster.flows.is_frozen(*flow))
-            && let Some(asked) = home.asked.get_mut(&flow)
-        {
-            asked.spent = Some(spent);
-        }
+        asked.spent = Some(spent);
+        self.meter.took(Operation::HandOver, spent);
     }
 
-    fn dispatch_again(&mut self, token: Token, offers: u8) {
+    /// When it began to hand the connection over, by the thread's clock, if it does and that is to be measured.
+    fn dispatch_again(&mut self, token: Token, offers: u8) -> Option<Duration> {
         let now = self.now;
         let connection = &self.connections[token];
-        let request = connection.exchange.as_ref().and_then(|exchange| Request::read_again(&exchange.head));
-        let Some(request) = request else { return };
-        let Some(cluster) = self.cluster.as_mut() else { return self.reply_error(token, Status::SERVICE_UNAVAILABLE) };
-        let Part::Home(home) = &mut cluster.part else { return };
+        let request = connection.exchange.as_ref().and_then(|exchange| Request::read_again(&exchange.head))?;
+        let Some(cluster) = self.cluster.as_mut() else {
+            self.reply_error(token, Status::SERVICE_UNAVAILABLE);
+            return None;
+        };
+        let Part::Home(home) = &mut cluster.part else { return None };
         let stays = home.is_retiring() || home.is_resigning;
         let can_move = home.steering.as_ref().is_some_and(|steering| steering.can_move());
         let can_move = can_move && !connection.flags.ended && !stays;
@@ -470,8 +474,14 @@ impl<H: Host> Worker<H> {
         let whence = Whence { holder: None, client, had, round_trip, possible };
         let route = match home.dispatcher.route(&Facts::of(&request), &whence, now) {
             Ok(route) if offers < OFFERS_MAX => route,
-            Err(refusal) if home.waiting.add(refusal, token, now) => return self.metrics.node_waits.increment(),
-            _ => return self.reply_error(token, Status::SERVICE_UNAVAILABLE),
+            Err(refusal) if home.waiting.add(refusal, token, now) => {
+                self.metrics.node_waits.increment();
+                return None;
+            }
+            _ => {
+                self.reply_error(token, Status::SERVICE_UNAVAILABLE);
+                return None;
+            }
         };
         let (chosen, is_moving) = (route.choice.node, route.decision.way == Way::MovedThere);
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
@@ -482,12 +492,14 @@ impl<H: Host> Worker<H> {
         if can_move && cluster.flows.at(token).is_none() && home.flows.open(flow) {
             cluster.flows.settle(flow, token);
         }
+        let before = (is_moving && cluster.flows.is_to_be_measured(now)).then(|| self.host.processor_time());
         if is_moving && home.give(flow, chosen) {
             home.dispatcher.begin(chosen);
             home.asked.insert(flow, Asked { node: chosen, at: now, offers: offers + 1, spent: None });
         } else {
             self.proxy_to_node(token, Some(chosen));
         }
+        before
     }
 
     /// Has a node answer without its being given the connection, or another one where it can't be reached and that does no harm.
@@ -548,7 +560,7 @@ impl<H: Host> Worker<H> {
                 let asked = flow.and_then(|flow| home.settled(flow, outcome, now));
                 match asked.filter(|asked| outcome == Outcome::Failed && asked.offers < OFFERS_MAX) {
                     _ if home.split.is_some() => self.begin_with(token),
-                    Some(asked) => self.dispatch_again(token, asked.offers),
+                    Some(asked) => _ = self.dispatch_again(token, asked.offers),
                     // Whatever keeps it from moving: the node that was chosen can answer all the same.
                     None => self.proxy_to_node(token, asked.map(|asked| asked.node)),
                 }
@@ -772,7 +784,7 @@ impl<H: Host> Worker<H> {
         } else {
             let asked = home.settled(flow, Outcome::Served, now);
             if let Some(spent) = asked.and_then(|asked| asked.spent) {
-                home.dispatcher.measured(Work::Moved, Side::Dispatcher, 0, spent);
+                home.dispatcher.measured(Work::Moved, Side::Dispatcher, 0, spent.mul_f64(WHOLE));
             }
         }
     }

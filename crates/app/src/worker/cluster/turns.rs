@@ -165,7 +165,7 @@ impl<H: Host> Worker<H> {
         self.run_effects();
         self.queue_turns();
         let spent = self.host.processor_time().saturating_sub(before);
-        self.meter.measured(Cost::from_ns(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX)));
+        self.meter.measured(spent);
         let cost = self.meter.charge(leaf);
         self.tree.charge(leaf, cost);
         cost

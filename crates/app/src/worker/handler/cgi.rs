@@ -9,7 +9,6 @@ use std::rc::Rc;
 use leat_host::program::{Order, Programs, Standard};
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::http::Status;
-use leat_logic::schedule::Cost;
 
 use super::super::programs::Purpose;
 use super::super::stream::Owner;
@@ -121,7 +120,7 @@ impl<H: Host> Worker<H> {
             programs.start(Order { program: file, arguments, environment, directory, standard, error })
         });
         // Starting one takes as long as a hundred small replies.
-        self.meter.measured(Cost::from_ns(self.host.processor_time().saturating_sub(before).as_nanos() as u64));
+        self.meter.measured(self.host.processor_time().saturating_sub(before));
         let (program, ours) = started.ok_or(io::ErrorKind::NotConnected)??;
         let socket = ours.map(|ours| self.reactor.adopt(ours)).transpose()?;
         self.metrics.program_starts.increment();

@@ -57,6 +57,8 @@ operations! {
     SendFile "send_file" 3_000.0 150.0,
     /// Work is given to another thread or process, or taken back.
     Pass "pass" 2_000.0 100.0,
+    /// A connection is frozen, and offered to another server.
+    HandOver "hand_over" 25_000.0 0.0,
     /// A request is refused.
     Refuse "refuse" 3_500.0 0.0,
     /// A connection is closed.
