@@ -45,7 +45,7 @@ const MEASURED_EVERY: Duration = Duration::from_millis(10);
 const UNMEASURED_MIN: u32 = 11;
 /// What a change of hands takes in all, of what is measured of it at either end, which is up to the offer and the thaw: messages, packets that are held
 /// meanwhile, and the end of the socket that is left take half as much again at least (docs/decisions/0028-ways.md).
-pub(super) const WHOLE: f64 = 1.5;
+pub(super) const TIMES_MEASURED: f64 = 1.5;
 /// How long a flow that is to be frozen waits for its client's acknowledgements, and how often it looks.
 const ACKNOWLEDGED_PATIENCE: Duration = Duration::from_millis(100);
 const ACKNOWLEDGED_LOOK: Duration = Duration::from_millis(1);
@@ -464,7 +464,7 @@ impl<H: Host> Worker<H> {
         if let (Ok(token), Some(cluster), Some(before)) = (&thawed, &mut self.cluster, before) {
             let spent = self.host.processor_time().saturating_sub(before);
             match self.connections[*token].http.request_count() {
-                0 | 1 => cluster.part.measured(Work::Moved, 0, spent.mul_f64(WHOLE)),
+                0 | 1 => cluster.part.measured(Work::Moved, 0, spent.mul_f64(TIMES_MEASURED)),
                 // Half of it: the giver's freeze is the other.
                 _ => cluster.part.measured(Work::HandedOn, 0, 2 * spent),
             }

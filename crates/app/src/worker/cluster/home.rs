@@ -23,7 +23,7 @@ use leat_logic::time::Instant;
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::direct::{Probes, TakenBack};
-use super::flows::WHOLE;
+use super::flows::TIMES_MEASURED;
 use super::inquiry::Inquiries;
 use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
@@ -784,7 +784,7 @@ impl<H: Host> Worker<H> {
         } else {
             let asked = home.settled(flow, Outcome::Served, now);
             if let Some(spent) = asked.and_then(|asked| asked.spent) {
-                home.dispatcher.measured(Work::Moved, Side::Dispatcher, 0, spent.mul_f64(WHOLE));
+                home.dispatcher.measured(Work::Moved, Side::Dispatcher, 0, spent.mul_f64(TIMES_MEASURED));
             }
         }
     }
