@@ -194,9 +194,9 @@ section! {
         /// Contents remembered at once, of 50 bytes each. Past that, the one that hasn't been asked for in longest is forgotten.
         entries_max: usize = Count::<usize> { min: TABLE_ENTRIES_MIN, max: TABLE_ENTRIES_MAX }, Toml("262144");
         /// Whether the requests that follow a connection's first may be served by the node that has the connection, wherever their content is: they are
-        /// where that node has had hardly anything read from disks for ten seconds, so that it has memory for more (longer where that was tried before and
-        /// didn't fit), and has no more than `load_low` to do, or no more than the node where the content is. Else, and with `false`, the connection is
-        /// handed on or the reply fetched, whichever is cheaper.
+        /// where that node has had hardly anything read from disks for ten seconds, so that it has memory for more (or since its start; longer
+        /// where that was tried before and didn't fit), and has no more than `load_low` to do, or no more than the node where the content is. Else, and
+        /// with `false`, the connection is handed on or the reply fetched, whichever is cheaper.
         may_stay: bool = Flag, Toml("true");
     }
 }

@@ -22,10 +22,10 @@ pub struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// The node has just started, and had so many bytes read: nothing is known of it yet.
+    /// The node has just started, and had so many bytes read: there's nothing in its memory that would have to go.
     #[must_use]
     pub fn new(read_bytes: u64, now: Instant) -> MemoryWatch {
-        MemoryWatch { looked_at: now, read_bytes, scarce_at: now, calm: CALM }
+        MemoryWatch { looked_at: now, read_bytes, scarce_at: now, calm: Duration::ZERO }
     }
 
     /// Whether it's time to tell how much has been read.
@@ -40,6 +40,7 @@ impl MemoryWatch {
         if bytes > READ_BYTES_PER_S as f64 * now.since(self.looked_at).as_secs_f64() {
             self.calm = match now.since(self.scarce_at) {
                 fitted if fitted >= self.calm + CALM_MAX => CALM,
+                _ if self.calm < CALM => CALM,
                 tried if tried >= self.calm => (self.calm * 2).min(CALM_MAX),
                 _ => self.calm,
             };
@@ -65,8 +66,9 @@ mod tests {
 
     #[test]
     fn there_is_some_once_little_has_been_read_for_a_while() {
-        let mut watch = MemoryWatch::new(5 << 20, at_s(0));
+        let mut watch = MemoryWatch::new(0, at_s(0));
         assert!(!watch.is_due(at_s(0)) && watch.is_due(at_s(1)));
+        watch.look(5 << 20, at_s(0));
         for s in 1..10 {
             watch.look((5 << 20) + s * READ_BYTES_PER_S, at_s(s));
             assert!(!watch.has_some(at_s(s)), "after {s} s");
@@ -75,6 +77,15 @@ mod tests {
         // By the time that has passed, not by looks.
         watch.look((5 << 20) + 19 * READ_BYTES_PER_S, at_s(19));
         assert!(watch.has_some(at_s(19)));
+    }
+
+    #[test]
+    fn a_node_that_has_just_started_has_some_until_too_much_is_read() {
+        let mut watch = MemoryWatch::new(5 << 20, at_s(0));
+        watch.look((5 << 20) + READ_BYTES_PER_S, at_s(1));
+        assert!(watch.has_some(at_s(1)));
+        watch.look(6 << 20, at_s(3));
+        assert!(!watch.has_some(at_s(12)) && watch.has_some(at_s(13)), "as later");
     }
 
     #[test]
