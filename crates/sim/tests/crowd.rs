@@ -232,7 +232,7 @@ fn a_reload_and_a_stop_amid_a_flood_cut_nobody() {
     let demands = [site(100, Asking::New(500.0)), site(100, Asking::New(BURNS_PER_S * 5.0))];
     let mut unheard = 0;
     for seed in 0..8 {
-        let stopped = run_stopped(1, &demands, seed, Duration::from_secs(2), Duration::from_secs(1)).unwrap();
+        let stopped = run_stopped(&demands, seed, Duration::from_secs(2), Duration::from_secs(1)).unwrap();
         assert!(stopped.cut == 0 && stopped.left == 0, "seed {seed}: {stopped:?}");
         unheard += stopped.unheard;
     }

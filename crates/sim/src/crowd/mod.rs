@@ -201,13 +201,14 @@ pub struct Stopped {
     pub left: usize,
 }
 
-/// As [`run_apart`], with a reload in the middle of `time`, and told to stop at its end, for which there's `drain`.
+/// As [`run`], where each site's clients have a network of their own, with a reload in the middle of `time`, and told to stop at its end, for which there's
+/// `drain`.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_stopped(times: u64, demands: &[Demand], seed: u64, time: Duration, drain: Duration) -> io::Result<Stopped> {
+pub fn run_stopped(demands: &[Demand], seed: u64, time: Duration, drain: Duration) -> io::Result<Stopped> {
     let mut engine = Engine::new(configure(demands), &[demands.to_vec()], seed)?;
-    engine.scenes[0].set_apart(times);
+    engine.scenes[0].set_apart(1);
     engine.go_on(time / 2)?;
     engine.reload(configure(demands))?;
     engine.go_on(time / 2)?;
