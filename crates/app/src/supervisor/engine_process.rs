@@ -19,7 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leat_host::channel;
 use leat_host::users::{self, User};
@@ -58,7 +58,6 @@ impl Report {
 pub(super) struct EngineProcess {
     pid: u32,
     channel: Arc<UnixStream>,
-    started: Instant,
     /// It has put a configuration in force.
     pub(super) has_applied: bool,
     /// It can put one in force, and waits for that.
@@ -100,7 +99,6 @@ impl EngineProcess {
         EngineProcess {
             pid,
             channel,
-            started: Instant::now(),
             has_applied: true,
             is_prepared: false,
             is_draining,
@@ -112,10 +110,6 @@ impl EngineProcess {
 
     pub(super) fn pid(&self) -> u32 {
         self.pid
-    }
-
-    pub(super) fn age(&self) -> Duration {
-        self.started.elapsed()
     }
 
     pub(super) fn channel(&self) -> &UnixStream {

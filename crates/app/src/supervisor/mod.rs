@@ -33,12 +33,10 @@ const KILL_GRACE: Duration = Duration::from_secs(2);
 /// What is on its way between a dispatcher's engine and nodes gets there within this time, as another engine is about to have both. A node that has died is
 /// known to have by then.
 const RESIGNED_WITHIN: Duration = Duration::from_millis(1500);
-/// An engine that ran at least this long before it crashed is started again at once.
-const STABLE: Duration = Duration::from_secs(10);
-/// The longest pause before another start.
-const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
-/// A reload has an engine that crashes all the time start sooner, as it may be the cure, but no sooner than so long after its last start.
-const RELOAD_DELAY: Duration = Duration::from_secs(1);
+/// The shortest time from one start of an engine to the next: it doubles with each that crashes sooner than [`START_INTERVAL_MAX`] after its start.
+const START_INTERVAL: Duration = Duration::from_millis(50);
+/// Whoever ran at least this long is followed at once, however often: starting takes a few hundredths of it.
+const START_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// How often it's looked what programs have left behind. The kernel doesn't say when it has become this process's.
 const ORPHANS_PAUSE: Duration = Duration::from_millis(100);
@@ -71,8 +69,10 @@ struct Supervisor<'a> {
     reload_next: bool,
     /// An upgrade was asked for while the engine wasn't ready: it follows.
     upgrade_next: bool,
-    crashes: u32,
+    /// When the last engine was started.
     started: Instant,
+    /// How long after that the next may be, if that one crashes.
+    start_interval: Duration,
     /// When to start the engine again.
     restart_at: Option<Instant>,
     /// Set while another engine is to give up what the new one waits for: when to kill it.
@@ -141,8 +141,8 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         announced: false,
         reload_next: false,
         upgrade_next: false,
-        crashes: 0,
         started: Instant::now(),
+        start_interval: START_INTERVAL,
         restart_at: None,
         resign_by: None,
         kill_at: None,
@@ -341,7 +341,7 @@ impl Supervisor<'_> {
         }
         if let Err(error) = self.start_engine() {
             log::error(format_args!("can't start the engine: {error}"));
-            self.restart_at = Some(now + RESTART_DELAY_MAX);
+            self.restart_at = Some(now + START_INTERVAL_MAX);
         }
     }
 
@@ -415,8 +415,6 @@ impl Supervisor<'_> {
         let Some(engine) = &self.engine else {
             // It's in force when the next engine says so, which needn't be waited for now.
             self.applying = Some((config, text));
-            let soonest = self.started + RELOAD_DELAY;
-            self.restart_at = Some(self.restart_at.map_or(soonest, |at| at.min(soonest)));
             return;
         };
         match self.listeners.send_new(engine).and_then(|()| engine.apply(&text)) {
@@ -572,7 +570,7 @@ impl Supervisor<'_> {
         if self.engine.as_ref().is_none_or(|engine| engine.pid() != ended.pid) {
             return Ok(());
         }
-        let lived = self.engine.take().map_or(Duration::ZERO, |engine| engine.age());
+        self.engine = None;
         if self.is_stopping() || self.fall_back("it ended before it was ready") {
             self.applying = None;
             return Ok(());
@@ -583,16 +581,19 @@ impl Supervisor<'_> {
         if self.applying.take().is_some() {
             self.refuse("the engine has ended");
         }
-        self.crashes = if lived >= STABLE { 0 } else { self.crashes + 1 };
-        let delay = if self.crashes == 0 {
-            Duration::ZERO
-        } else {
-            (Duration::from_millis(50) * 2u32.saturating_pow(self.crashes - 1)).min(RESTART_DELAY_MAX)
-        };
-        let how = how(&ended);
-        let when = if delay.is_zero() { "at once".to_owned() } else { format!("in {delay:?}") };
-        log::error(format_args!("the engine (process {}) has ended {how}; it starts again {when}", ended.pid));
-        self.restart_at = Some(Instant::now() + delay);
+        let now = Instant::now();
+        if now.duration_since(self.started) >= START_INTERVAL_MAX {
+            self.start_interval = START_INTERVAL;
+        }
+        let at = self.started + self.start_interval;
+        let when = if at <= now { "at once".into() } else { format!("{:?} after its last start", self.start_interval) };
+        log::error(format_args!(
+            "the engine (process {}) has ended {}; it starts again {when}",
+            ended.pid,
+            how(&ended)
+        ));
+        self.restart_at = Some(at);
+        self.start_interval = (self.start_interval * 2).min(START_INTERVAL_MAX);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use crate::on_both_reactors;
 use crate::reload::engines;
@@ -40,6 +41,20 @@ fn the_next_engine_has_the_configuration_in_force(reactor: Reactor) {
         site.write("leat.toml", &edited);
         kill_engine(&server);
         answers(&server, "one\n");
+    }
+}
+
+fn an_engine_that_has_run_for_a_second_is_followed_at_once_however_often(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(1, "\"127.0.0.1:0\"", "one"));
+    let ends = |when: &str| server.stderr().iter().filter(|line| line.contains(when)).count();
+    for deaths in 1..=4 {
+        let start = Instant::now();
+        eventually("a second has passed", || (start.elapsed() > Duration::from_secs(1)).then_some(()));
+        kill_engine(&server);
+        eventually("it's known", || (ends("has ended") == deaths).then_some(()));
+        answers(&server, "one\n");
+        assert_eq!(ends("it starts again at once"), deaths, "{:?}", server.stderr());
     }
 }
 
@@ -119,7 +134,7 @@ fn a_configuration_that_comes_while_no_engine_runs_is_put_in_force(reactor: Reac
     fs::rename(site.at("one"), site.at("away")).unwrap();
     kill_engine(&server);
     // By now there's mostly none.
-    server.wait_for_stderr(&["starts again in 1.6s"]);
+    server.wait_for_stderr(&["starts again 1s after its last start"]);
     let line = server.reload(reactor, &site, &text(2, "\"127.0.0.1:0\"", "two"));
     assert!(line.contains("the new configuration is in force"), "{line}");
     answers(&server, "two\n");
@@ -131,14 +146,14 @@ fn reloads_do_not_have_an_engine_start_all_the_time(reactor: Reactor) {
     let server = Server::configured(reactor, &site, &text(1, "\"127.0.0.1:0\"", "one"));
     fs::rename(site.at("one"), site.at("away")).unwrap();
     kill_engine(&server);
-    server.wait_for_stderr(&["starts again in 400ms"]);
+    server.wait_for_stderr(&["starts again 400ms after its last start"]);
     let bad = refused_by_engine(&site, 1, "\"127.0.0.1:0\"").replace("\"one\"", "\"two\"");
     write_configuration(reactor, &site, &bad);
-    let ends = || server.stderr().iter().filter(|line| line.contains("starts again in")).count();
+    let ends = || server.stderr().iter().filter(|line| line.contains("starts again")).count();
     let before = ends();
     for _ in 0..40 {
         server.signal("HUP");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
     }
     let more = ends() - before;
     assert!((1..=4).contains(&more), "{more} engines in two seconds");
@@ -171,6 +186,7 @@ fn workers_that_cannot_be_started_leave_all_as_it_was(reactor: Reactor) {
 
 on_both_reactors!(
     the_next_engine_has_the_configuration_in_force,
+    an_engine_that_has_run_for_a_second_is_followed_at_once_however_often,
     an_engine_that_can_serve_nothing_is_followed_by_others,
     sockets_of_a_refused_configuration_are_closed,
     a_refused_address_can_be_had_later,
