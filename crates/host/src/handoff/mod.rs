@@ -64,6 +64,12 @@ impl Error {
     pub fn is_taken(&self) -> bool {
         matches!(self, Error::Step { step: "connect", source } if source.kind() == io::ErrorKind::AddrNotAvailable)
     }
+
+    /// Whether nothing went wrong: the connection opens still, or has begun to end.
+    #[must_use]
+    pub fn is_opening_or_closing(&self) -> bool {
+        matches!(self, Error::NotEstablished { .. })
+    }
 }
 
 type Result<T> = std::result::Result<T, Error>;

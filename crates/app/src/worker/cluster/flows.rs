@@ -306,9 +306,11 @@ impl<H: Host> Worker<H> {
             Ok(FlowKey { client, vip }) => {
                 let known = cluster.flows.all.get(&flow).and_then(|flow| flow.known);
                 let frozen = cluster.freezer.freeze_between((*vip, *client), socket, known);
-                frozen.map_err(|Refused { socket, error }| (socket, error.to_string()))
+                frozen.map_err(|Refused { socket, error }| {
+                    (socket, (!error.is_opening_or_closing()).then(|| error.to_string()))
+                })
             }
-            Err(error) => Err((socket, error.clone())),
+            Err(error) => Err((socket, Some(error.clone()))),
         };
         match frozen {
             Ok(frozen) => {
@@ -341,7 +343,9 @@ impl<H: Host> Worker<H> {
                 self.leave_nothing(left);
             }
             Err((socket, error)) => {
-                cluster.flows.tell_unmoved(&error, self.now);
+                if let Some(error) = error {
+                    cluster.flows.tell_unmoved(&error, self.now);
+                }
                 if let Ok(key) = key {
                     cluster.part.let_go(flow, key, self.now);
                 }
