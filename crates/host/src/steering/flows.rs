@@ -19,8 +19,12 @@ use super::layout::{
 use super::{Doing, Error, Result, Said, change};
 use crate::lock::lock;
 
-/// An entry of a connection whose client says nothing stays this long: its cookie is known without it.
+/// An entry of a connection whose client says nothing stays this long: its cookie is known without it, if only by a first packet that neither is lost nor
+/// overtaken.
 const SILENT: Duration = Duration::from_secs(5);
+
+/// The same where there are few entries: as long as the cookie is good (`COOKIE_LIFETIME_MS` in `programs/answer.h`).
+const SILENT_AMONG_FEW: Duration = Duration::from_secs(64);
 
 /// An entry whose flow is over both ways stays this long: the last acknowledgement may have to be repeated.
 const OVER: Duration = Duration::from_secs(2);
@@ -532,10 +536,12 @@ impl Flows {
             return Ok((0, None));
         }
         let (entries, next) = self.read(from, count)?;
+        let silent = if from.is_none() && next.is_none() { SILENT_AMONG_FEW } else { SILENT };
+        let is_over = |flow: &RawFlow| is_over(flow, now_ns, silent);
         let mut left = entries.len() as u64;
-        for (key, seen) in entries.iter().filter(|(_, flow)| is_over(flow, now_ns)) {
+        for (key, seen) in entries.iter().filter(|(_, flow)| is_over(flow)) {
             // Looked at again, as there may have been packets since.
-            let is_still = self.look_up(key)?.is_some_and(|flow| is_over(&flow, now_ns));
+            let is_still = self.look_up(key)?.is_some_and(|flow| is_over(&flow));
             if is_still && self.delete(key.key(), seen.id())? {
                 left -= 1;
             }
@@ -575,11 +581,11 @@ impl Flows {
     }
 }
 
-fn is_over(flow: &RawFlow, now_ns: u64) -> bool {
+fn is_over(flow: &RawFlow, now_ns: u64, silent: Duration) -> bool {
     let quiet = Duration::from_nanos(now_ns.saturating_sub(flow.seen_ns));
     let has = |flag| flow.flags & flag != 0;
     if has(FLOW_BORN) {
-        return quiet >= SILENT;
+        return quiet >= silent;
     }
     // In the middle of a handoff, unless its node has closed it. No handoff takes that long: who had this one in its books is dead, and nobody takes up
     // what its client has given up.

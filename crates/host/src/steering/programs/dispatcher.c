@@ -282,6 +282,18 @@ static __noinline int admit_planted(struct __sk_buff *skb, const struct packet *
 	return check_planting(skb, packet, &handshake, PLANTING_HERE) ? admit(skb, packet, &handshake) : TC_ACT_SHOT;
 }
 
+/* Longer than a client takes to say again what was lost of its first packets, if that is lost a few times. */
+#define FIRST_PACKETS_MS 3000
+
+/* Whether the first packet of a connection may be still to come: this one has overtaken it, or it was lost. What it echoes isn't older than that; a socket's packets that come
+ * so soon after its end are taken for that as well, and are reset when they're said again. */
+static __always_inline int may_be_early(const struct packet *packet, const struct syn_options *options)
+{
+	if (!options->has_timestamp || !(packet->payload || packet->tcp.fin))
+		return 0;
+	return now_ms() - (options->echo & ~OPTIONS_MASK) <= FIRST_PACKETS_MS;
+}
+
 /* A packet of no flow: a connection that begins, or one of this host's own. */
 static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
 {
@@ -301,7 +313,7 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 		return answer;
 	}
 	if (!check_cookie(skb, packet, &handshake))
-		return TC_ACT_UNSPEC;
+		return may_be_early(packet, &handshake.options) ? drop(RESETS) : TC_ACT_UNSPEC;
 	if (handshake.age_ms > COOKIE_LIFETIME_MS) {
 		count(STALE);
 		return TC_ACT_UNSPEC;

@@ -91,6 +91,74 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
 }
 
 #[test]
+fn what_overtakes_a_connections_first_packet_has_nobody_reset() {
+    where_connections_begin("overtaken", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        for (client, vip, wide) in [(CLIENT4, VIP4, "0.0.0.0:80"), (CLIENT6, VIP6, "[::]:80")] {
+            let syn = Segment { timestamp: Some(99), ..Segment::new(client, vip, SYN, 7000) };
+            dispatcher.answer(syn.to).unwrap();
+            let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
+            let (number, clock) = answer(dispatcher, &syn).expect("an answer");
+            let arrive = |segment: &Segment, echo| run(dispatcher, "dispatcher_ingress", &echoing(segment, echo)).0;
+            let first = Segment {
+                flags: ACK,
+                sequence: 7001,
+                acknowledged: number + 1,
+                payload: vec![b'a'; 1400],
+                ..syn.clone()
+            };
+            let second = Segment { sequence: 8401, ..first.clone() };
+            let last = Segment { flags: ACK | FIN, sequence: 9801, payload: Vec::new(), ..first.clone() };
+            for segment in [&second, &last] {
+                assert_eq!(arrive(segment, clock), DROP, "its client says it again");
+                assert_eq!(arrive(segment, clock.wrapping_sub(4_000)), PASS, "it's of a connection that is over");
+            }
+            assert_eq!(
+                arrive(&Segment { payload: Vec::new(), ..second.clone() }, clock),
+                PASS,
+                "nothing is lost with it"
+            );
+            assert_eq!(dispatcher.flows().get(first.key()).unwrap(), None);
+            assert_ne!(arrive(&first, clock), PASS);
+            assert!(dispatcher.flows().get(first.key()).unwrap().is_some_and(|flow| flow.born), "it has begun");
+        }
+        let counters = dispatcher.counters().unwrap();
+        assert_eq!((counters.resets, counters.awaited), (4, 2));
+    });
+}
+
+#[test]
+fn who_connects_and_says_nothing_is_remembered_as_long_as_the_cookie_is_good_unless_many_do() {
+    where_connections_begin("silent", |path| {
+        let dispatcher = &Dispatcher::load_for_births(path, 1000, CookieKey::new([7; 16]), &[]).unwrap();
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
+        dispatcher.answer(syn.to).unwrap();
+        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let connect = |port| {
+            let syn = Segment { from: SocketAddr::new(syn.from.ip(), port), ..syn.clone() };
+            let (number, clock) = answer(dispatcher, &syn).expect("an answer");
+            let ack = Segment { flags: ACK, sequence: 7001, acknowledged: number + 1, ..syn };
+            assert_eq!(run(dispatcher, "dispatcher_ingress", &echoing(&ack, clock)).0, DROP);
+        };
+        let left_after = |seconds| {
+            let later = crate::clock::now().after(Duration::from_secs(seconds));
+            let (mut left, mut place) = dispatcher.flows().sweep(None, 256, later).unwrap();
+            while place.is_some() {
+                let (more, next) = dispatcher.flows().sweep(place, 256, later).unwrap();
+                (left, place) = (left + more, next);
+            }
+            left
+        };
+        connect(30_000);
+        assert_eq!((left_after(60), left_after(65)), (1, 0));
+        (30_000..30_300).for_each(connect);
+        assert_eq!((left_after(4), left_after(6)), (300, 0), "more than are looked at in one go");
+    });
+}
+
+#[test]
 fn who_has_an_answer_of_the_process_before_goes_on_before_the_next_one_answers() {
     where_connections_begin("next-process", |path| {
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
