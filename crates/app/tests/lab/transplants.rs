@@ -540,3 +540,37 @@ fn a_connection_goes_on_at_once_behind_a_request_in_many_packets() {
         assert!(lab.number("dispatcher", "leat_transplants_total") > 0);
     }
 }
+
+/// Clients acknowledge out of turn where packets are lost or overtaken, also between two servers.
+#[test]
+fn no_connection_is_reset_where_packets_are_lost_and_overtaken() {
+    if !(is_possible() && has_nginx()) {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("lossy"));
+    let wire = "[lab]\nclient_delay = '3ms'\nclient_loss = '2%'\nclient_reorder = '5%'\noffloads = false\n";
+    let _servers = up_with(&lab, &folder, "policy = 'mix_lard'", ["", wire]);
+    let (clients, requests, begun) = (24, 10, Instant::now());
+    let [small, large, _] = SIZES;
+    let ask = |number: usize| {
+        for round in 0.. {
+            if begun.elapsed() > Duration::from_secs(8) {
+                return;
+            }
+            let mut stream = connect(VIPS[(number + round) % VIPS.len()]);
+            for turn in 0..requests {
+                // Each has one of them, now and then.
+                let size = if (number + turn).is_multiple_of(2) { small } else { large };
+                let all = format!("GET /{size} HTTP/1.1\r\nHost: x\r\n\r\n");
+                stream.write_all(all.as_bytes()).expect("it's open");
+                let reply = read_reply(&mut stream);
+                assert!(reply.is_ok_and(|reply| reply == content(size)), "client {number}: {round}, {turn}");
+            }
+        }
+    };
+    lab.at("client1", || {
+        std::thread::scope(|scope| (0..clients).for_each(|number| drop(scope.spawn(move || ask(number)))));
+    });
+    let moved = lab.number("dispatcher", "leat_transplants_total");
+    assert!(moved > 100 || lab.number("dispatcher", "leat_births_total") == 0, "{moved} went on elsewhere");
+}

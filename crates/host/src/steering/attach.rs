@@ -60,6 +60,13 @@ pub(super) struct Programs {
     directory: PathBuf,
 }
 
+/// The verifier gives up when a signal comes: so often it's asked, as by libbpf.
+const LOAD_TRIES: usize = 5;
+
+fn was_interrupted(loaded: &std::result::Result<(), ProgramError>) -> bool {
+    matches!(loaded, Err(ProgramError::LoadError { io_error, .. }) if io_error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
 impl Programs {
     /// Loads an object. Maps that are pinned already are used with what is in them.
     pub(super) fn load(object: &[u8], directory: &Path, maps: &[(&'static str, Option<u32>)]) -> Result<Programs> {
@@ -84,12 +91,13 @@ impl Programs {
         let object = if is_older { Cow::from(for_older_kernel(object)) } else { Cow::from(object) };
         let mut programs = loader.load(&object).doing(|| "loading the steering programs".to_owned())?;
         for (name, program) in programs.programs_mut() {
-            let loaded = match program {
+            let mut load = || match program {
                 Program::SchedClassifier(program) => program.load(),
                 Program::Xdp(program) => program.load(),
                 _ => Err(ProgramError::UnexpectedProgramType),
             };
-            loaded.map_err(|error| not_loaded(name, &error))?;
+            let again = (1..LOAD_TRIES).map(|_| load()).find(|loaded| !was_interrupted(loaded));
+            again.unwrap_or_else(load).map_err(|error| not_loaded(name, &error))?;
         }
         Ok(Programs { programs, directory })
     }

@@ -111,8 +111,18 @@ impl DispatcherCounters {
 #[derive(Debug)]
 pub struct Planted {
     key: FlowKey,
-    flow: Flow,
+    serial: u64,
+    holder: ServerId,
+    acknowledged: u32,
     frames: Vec<Box<[u8]>>,
+}
+
+impl Planted {
+    /// Whether nobody has heard of it since. Another worker may have given the connection to somebody else.
+    fn is_last_of(&self, flow: &Flow) -> bool {
+        let &Planted { serial, holder, acknowledged, .. } = self;
+        flow.is_unheard() && (flow.id.serial, flow.holder, flow.heard.base) == (serial, holder, acknowledged)
+    }
 }
 
 /// See the module. All its methods may be called from any thread.
@@ -525,7 +535,9 @@ impl Dispatcher {
         held.seen_to(next.arrival.key);
         planted?;
         held.put_in(&frames);
-        Ok(Planted { key: next.arrival.key, flow: next.arrival.flow, frames })
+        let Arrival { key, flow, .. } = &next.arrival;
+        let (serial, holder, acknowledged) = (flow.id.serial, to.1, next.acknowledged());
+        Ok(Planted { key: *key, serial, holder, acknowledged, frames })
     }
 
     /// Takes a connection from the server that has it: this host's own listener gets it, with what its client says next.
@@ -558,8 +570,7 @@ impl Dispatcher {
 
     /// Sends once more what a server may not have got. False when its client has heard from that one, or has gone.
     pub fn plant_again(&self, planted: &Planted) -> bool {
-        let flow = self.flows.get(planted.key).ok().flatten();
-        let is_unheard = flow.is_some_and(|flow| flow.id.serial == planted.flow.id.serial && flow.is_unheard());
+        let is_unheard = self.flows.get(planted.key).ok().flatten().is_some_and(|flow| planted.is_last_of(&flow));
         if is_unheard {
             lock(&self.held).put_in(&planted.frames);
         }

@@ -13,8 +13,8 @@ use super::batch::{self, Batch, Place};
 use super::layout::{
     CHANGE_BEGINS, CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_LOOKED, CHANGE_MAKES, CHANGE_REPLACES,
     FLOW_BORN, FLOW_CUT, FLOW_FOREIGN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOW_WATCHED, FLOWS_MADE,
-    FLOWS_OVER, RawChange, RawFlow, RawKey, TURN_CLIENT, TURN_LEAT, TURN_NOBODY, TURN_PLANTED, raw_ip, raw_port,
-    socket_address,
+    FLOWS_OVER, RawChange, RawFlow, RawKey, TURN_CLIENT, TURN_LEAT, TURN_NOBODY, TURN_PLANTED, TURN_PLANTING, raw_ip,
+    raw_port, socket_address,
 };
 use super::{Doing, Error, Result, Said, change};
 use crate::lock::lock;
@@ -244,13 +244,13 @@ pub struct Flow {
 impl Flow {
     /// Its client's packets wait until this server has said where a request belongs, or until its new holder has been heard.
     pub(super) fn is_looked_at(&self) -> bool {
-        self.foreign && self.watched && matches!(self.watch.turn, Turn::Leat | Turn::Planted)
+        self.foreign && self.watched && (self.watch.turn == Turn::Leat || self.is_planted())
     }
 
     /// A connection was made anew at its holder, and its client hasn't said anything since.
     #[must_use]
     pub fn is_planted(&self) -> bool {
-        self.watch.turn == Turn::Planted
+        matches!(self.watch.turn, Turn::Planting | Turn::Planted)
     }
 
     /// And it hasn't acknowledged anything of that one's.
@@ -280,6 +280,7 @@ pub(super) enum Turn {
     Leat = TURN_LEAT,
     Planted = TURN_PLANTED,
     Nobody = TURN_NOBODY,
+    Planting = TURN_PLANTING,
 }
 
 impl Turn {
@@ -288,6 +289,7 @@ impl Turn {
             TURN_CLIENT => Turn::Client,
             TURN_LEAT => Turn::Leat,
             TURN_PLANTED => Turn::Planted,
+            TURN_PLANTING => Turn::Planting,
             _ => Turn::Nobody,
         }
     }
@@ -430,7 +432,7 @@ impl Flows {
         looked_to: u32,
     ) -> Result<()> {
         let generation = Generation::BORN.0;
-        let watch = Watch { looked_to, turn: Turn::Planted, ..flow.watch };
+        let watch = Watch { looked_to, turn: Turn::Planting, ..flow.watch };
         let to = RawFlow { holder: node.0, generation, ..RawFlow::named(flow.id) };
         let to = RawFlow { home: home.0, ..to.heard(heard).watched(&watch) };
         self.change_its_own(key, flow.id, CHANGE_HOLDER | CHANGE_HEARD | CHANGE_LOOKED, 0, to)

@@ -209,7 +209,8 @@ impl Held {
 
     /// Puts a flow's packets back; its entry says where they go from there.
     pub(super) fn release(&mut self, key: FlowKey) {
-        let Some(waiting) = self.waiting.remove(&key) else { return };
+        let Some(mut waiting) = self.waiting.remove(&key) else { return };
+        put_in_order(&mut waiting.frames);
         for frame in &waiting.frames {
             self.bytes -= frame.len();
             self.taps[waiting.tap].write(frame);
@@ -227,6 +228,13 @@ impl Held {
             keep
         });
     }
+}
+
+/// As their client has said them: the first makes the connection where it goes, and whatever gets there before it has no connection.
+pub(super) fn put_in_order(frames: &mut [Box<[u8]>]) {
+    let sequence = |frame: &[u8]| Segment::read(frame.get(OFFLOADS..)?).map(|segment| segment.sequence);
+    let Some(base) = frames.iter().find_map(|frame| sequence(frame)) else { return };
+    frames.sort_by_key(|frame| sequence(frame).map_or(i32::MAX, |sequence| sequence.wrapping_sub(base).cast_signed()));
 }
 
 /// The segment with which a client begins.

@@ -21,6 +21,7 @@ pub(super) const TURN_CLIENT: u8 = 0;
 pub(super) const TURN_LEAT: u8 = 1;
 pub(super) const TURN_PLANTED: u8 = 2;
 pub(super) const TURN_NOBODY: u8 = 3;
+pub(super) const TURN_PLANTING: u8 = 4;
 
 pub(super) const CHANGE_MAKES: u8 = 1;
 pub(super) const CHANGE_REPLACES: u8 = 2;

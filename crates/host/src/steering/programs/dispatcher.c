@@ -381,6 +381,11 @@ static __always_inline int goes_on_unasked(struct __sk_buff *skb, const struct p
 	return 1;
 }
 
+static __always_inline int is_between_servers(const struct flow *flow)
+{
+	return 0;
+}
+
 static __always_inline int is_planting(struct __sk_buff *skb, const struct packet *packet)
 {
 	return 0;
@@ -518,6 +523,9 @@ static __noinline int go_on_if_it_belongs(struct __sk_buff *skb, const struct pa
 		count(ASKED);
 		return hold(skb);
 	}
+	/* The kernel of either would reset the client, who has said nothing new by this. */
+	if (is_between_servers(flow) && !packet->tcp.rst)
+		return drop(LOST);
 	remember(skb, packet, flow);
 	return send_to_node(skb, packet, flow);
 }
@@ -591,7 +599,8 @@ static __always_inline int make_change(__u32 data, __u32 data_end)
 		flow->turn = change.to.turn;
 		flow->options = change.to.options;
 		flow->scale = change.to.scale;
-		/* The reset with which leat takes it from its last holder. */
+		/* The reset with which leat takes it from its last holder: after its turn (`is_between_servers`). */
+		asm volatile("" ::: "memory");
 		flow->reset = 0;
 	}
 	flow->seen_ns = change.to.seen_ns;

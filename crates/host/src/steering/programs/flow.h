@@ -28,6 +28,7 @@ enum flow_turn {
 	TURN_LEAT,    /* a request waits, and all that follows: leat is to say where it belongs */
 	TURN_PLANTED, /* leat has had the connection made at its holder: until its client has heard that one, what it says waits as well */
 	TURN_NOBODY,  /* it stays at its holder */
+	TURN_PLANTING, /* TURN_PLANTED, before its holder has got anything of it */
 };
 
 /* Where a flow's packets go, as leat says, and what its client said last, as its packets say. Each field has one writer, and is written where it is: an
@@ -334,7 +335,7 @@ struct moved {
 enum dispatcher_counter {
 	STEERED,       /* sent to a node */
 	HELD,          /* sent to the tap */
-	LOST,          /* the entry's node can't be reached: dropped */
+	LOST,          /* the entry's node can't be reached, or doesn't have the connection yet: dropped */
 	REPLACED,      /* entries deleted by a client's new connection */
 	ERRORS,        /* ICMP messages sent after the flow they quote */
 	RESETS,        /* resets that this host didn't get to send */

@@ -457,6 +457,77 @@ fn what_a_client_says_next_at_another_server_waits_though_something_before_it_is
     });
 }
 
+#[test]
+fn what_waits_goes_on_in_the_order_in_which_its_client_has_said_it() {
+    let piece = |flags, sequence: u32, payload: &[u8]| -> Box<[u8]> {
+        let segment = Segment { payload: payload.to_vec(), ..Segment::new(CLIENT4, VIP4, flags, sequence) };
+        [&[0; tap::OFFLOADS], &segment.frame()[..]].concat().into()
+    };
+    let first = u32::MAX - 9;
+    let [begin, again] = [b"GET /a", b"GET / "].map(|payload| piece(ACK, first, payload));
+    let (next, end) = (piece(ACK, first.wrapping_add(20), b"GET /b"), piece(ACK | FIN, first.wrapping_add(26), b""));
+    let no_segment: Box<[u8]> = [0; tap::OFFLOADS].into();
+    let mut waiting = [&end, &no_segment, &next, &begin, &again].map(Clone::clone);
+    held::put_in_order(&mut waiting);
+    assert_eq!(waiting, [begin, again, next, end, no_segment], "beyond the end of the numbers too");
+}
+
+/// A connection that goes from one server that isn't leat to another: between the reset for the one and the packet that makes it at the other, whichever got
+/// something of it would reset its client.
+#[test]
+fn what_a_client_acknowledges_between_two_servers_reaches_neither() {
+    where_connections_begin("between", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
+        dispatcher.answer(syn.to).unwrap();
+        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
+        let (request, _) = first_packet(dispatcher, &syn, payload);
+        let key = request.key();
+        let flow = || dispatcher.flows().get(key).unwrap().expect("an entry");
+        let servers = [1, 2].map(|node| (ServerId::new(0, 0), ServerId::new(node, 0)));
+        dispatcher.flows().entrust(key, &flow(), servers[0], payload.len(), true).unwrap();
+        let arrive = |frame: &[u8]| run(dispatcher, "dispatcher_ingress", frame).0;
+        let asked = || dispatcher.counters().unwrap().asked;
+        let next =
+            Segment { sequence: request.sequence + payload.len() as u32, payload: payload.to_vec(), ..request.clone() };
+        let end = next.sequence + payload.len() as u32;
+        let only_acknowledges = Segment { sequence: end, payload: Vec::new(), ..next.clone() };
+        assert_eq!((arrive(&next.frame()), asked()), (DROP, 1), "it waits");
+        assert_eq!(arrive(&only_acknowledges.frame()), REDIRECT);
+
+        let in_tap = [&[0; tap::OFFLOADS], &next.frame()[..]].concat().into();
+        let waiting = Next::read(key, flow(), &[in_tap]).expect("it's there");
+        let planting = waiting.planting();
+        assert_eq!(arrive(&planting.reset()[tap::OFFLOADS..]), REDIRECT, "the first server's");
+        assert!(flow().reset);
+        let neither_gets = |turn: &str| {
+            assert_eq!(arrive(&only_acknowledges.frame()), DROP, "{turn}");
+            assert_eq!(arrive(&request.frame()), DROP, "{turn}: it has been answered");
+        };
+        neither_gets("the first has been reset");
+        let planted = dispatcher.plant(&waiting, servers[1]).unwrap();
+        neither_gets("the second has got nothing");
+        assert!(dispatcher.plant_again(&planted), "its packet may have been lost");
+
+        let made = planting.frames(payload, CookieKey::new([7; 16]), false);
+        assert_eq!(arrive(&made[0][tap::OFFLOADS..]), REDIRECT, "the second server's");
+        assert_eq!(arrive(&only_acknowledges.frame()), REDIRECT);
+        assert!(dispatcher.plant_again(&planted), "its client hasn't heard from it");
+
+        // The client has, and what it asks for next is the first one's again.
+        let third = Segment { sequence: end, acknowledged: next.acknowledged + 100, ..next.clone() };
+        let before = asked();
+        assert_eq!((arrive(&third.frame()), asked() - before), (DROP, 1), "it waits");
+        let in_tap = [&[0; tap::OFFLOADS], &third.frame()[..]].concat().into();
+        let waiting = Next::read(key, flow(), &[in_tap]).expect("it's there");
+        let planted_again = dispatcher.plant(&waiting, servers[0]).unwrap();
+        assert!(!dispatcher.plant_again(&planted), "another worker may have planted it, and not know of this");
+        assert!(dispatcher.plant_again(&planted_again));
+    });
+}
+
 /// What is sent again with more is taken as TCP takes it: its holder gets what it may lack, and what is new waits.
 #[test]
 fn of_what_a_client_sends_again_with_more_only_the_new_is_looked_at() {
