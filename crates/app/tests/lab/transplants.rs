@@ -549,6 +549,7 @@ fn no_connection_is_reset_where_packets_are_lost_and_overtaken() {
     }
     let (lab, folder) = (Lab::new(), Folder::new("lossy"));
     let wire = "[lab]\nclient_delay = '3ms'\nclient_loss = '2%'\nclient_reorder = '5%'\noffloads = false\n";
+    // Behind the second node's section.
     let _servers = up_with(&lab, &folder, "policy = 'mix_lard'", ["", wire]);
     let (clients, requests, begun) = (24, 10, Instant::now());
     let [small, large, _] = SIZES;

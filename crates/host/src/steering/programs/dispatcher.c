@@ -285,8 +285,8 @@ static __noinline int admit_planted(struct __sk_buff *skb, const struct packet *
 /* Longer than a client takes to say again what was lost of its first packets, if that is lost a few times. */
 #define FIRST_PACKETS_MS 3000
 
-/* Whether the first packet of a connection may be still to come: this one has overtaken it, or it was lost. What it echoes isn't older than that; a socket's packets that come
- * so soon after its end are taken for that as well, and are reset when they're said again. */
+/* Whether the first packet of a connection may be still to come: this one has overtaken it, or it was lost. What it echoes isn't older than that; packets that
+ * come as soon after their socket's end are taken for such as well, and are reset when they're said again. */
 static __always_inline int may_be_early(const struct packet *packet, const struct syn_options *options)
 {
 	if (!options->has_timestamp || !(packet->payload || packet->tcp.fin))
