@@ -220,7 +220,8 @@ impl Dispatcher {
 const NOT_DIRECT: [Way; 2] = [Way::Proxy, Way::Fetch];
 
 /// When nothing is said to be possible: whoever has the connection asks the node.
-const ONLY_PROXY: Decision = Decision { way: Way::Proxy, because: Because::Only, estimates: [None; Way::ALL.len()] };
+const ONLY_PROXY: Decision =
+    Decision { way: Way::Proxy, because: Because::Only, estimates: [None; Way::ALL.len()], requests: 1.0 };
 
 #[cfg(test)]
 mod tests {

@@ -201,6 +201,8 @@ pub struct Decision {
     pub because: Because,
     /// What each way would cost, in the order of [`Way::ALL`]; `None` where it isn't possible.
     pub estimates: [Option<Estimate>; Way::ALL.len()],
+    /// For so many requests of the connection, this one included.
+    pub requests: f64,
 }
 
 impl fmt::Display for Decision {
@@ -218,6 +220,9 @@ impl fmt::Display for Decision {
         for (index, (way, estimate)) in known.enumerate() {
             let separator = if index == 0 { " (" } else { ", " };
             write!(f, "{separator}{} {:.0} us", way.name(), estimate.cpu_us())?;
+        }
+        if self.requests.round() > 1.0 {
+            write!(f, ", for some {:.0} requests", self.requests)?;
         }
         f.write_str(")")
     }
@@ -305,7 +310,11 @@ impl CostModel {
             Way::ALL.into_iter().zip(estimates).filter_map(|(way, estimate)| Some((way, estimate?))).collect();
         order.sort_by(|(_, a), (_, b)| a.cpu_us().total_cmp(&b.cpu_us()));
         let (cheapest, least) = *order.first()?;
-        let decided = |way, because| Some(Decision { way, because, estimates });
+        let requests = match situation.place {
+            Place::Dispatcher => situation.requests_left,
+            Place::Node => situation.run_left,
+        };
+        let decided = |way, because| Some(Decision { way, because, estimates, requests });
         let Some((second, more)) = order.get(1) else { return decided(cheapest, Because::Only) };
         if may_try && more.cpu_us() <= least.cpu_us() * TRY_COST_MAX {
             return decided(*second, Because::Trying);
@@ -463,5 +472,9 @@ mod tests {
         let decision = model.explain(&situation(Place::Dispatcher, &[Way::MovedThere, Way::Proxy], 1 << 20));
         let text = decision.expect("two are possible").to_string();
         assert_eq!(text, "moved_there: it takes the least CPU time (moved_there 130 us, proxy 431 us)");
+        let ten =
+            Situation { requests_left: 10.0, run_left: 10.0, ..situation(Place::Dispatcher, &[Way::Proxy], 1024) };
+        let text = model.explain(&ten).expect("one is possible").to_string();
+        assert!(text.ends_with(" us, for some 10 requests)"), "{text}");
     }
 }
