@@ -100,9 +100,11 @@ fn compile(folder: &Path, program: &str, object: &PathBuf) -> Result<(), String>
             .arg(object)
             .current_dir(folder),
     )?;
-    // What remains is code, maps and their types. Where the kernel calls functions back it wants to know theirs as well.
-    let calls_back = program.ends_with("_born") || program.ends_with("_replayed");
-    let rest = (!calls_back).then_some("--remove-section=.BTF.ext");
+    // What remains is code, maps and their types. Where the kernel calls functions back it wants to know theirs as well; and where fields of its own are read, these are
+    // found by what stands beside that.
+    let (calls_back, reads_kernel) =
+        (program.ends_with("_born") || program.ends_with("_replayed"), program.starts_with("spread"));
+    let rest = (!calls_back && !reads_kernel).then_some("--remove-section=.BTF.ext");
     output(Command::new("llvm-strip").arg("-g").args(rest).arg(object)).map(drop)
 }
 

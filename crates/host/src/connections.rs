@@ -191,14 +191,35 @@ pub fn forget_orphans(address: SocketAddr, mark: u32) -> io::Result<usize> {
     })?;
     let socket = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::SOCK_DIAG))?;
     for (family, id) in &orphans {
-        send(&socket, &about(SOCK_DESTROY, *family, id), SendFlags::empty())?;
-        match receive(&socket, |_| {}) {
-            // It has ended meanwhile.
-            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
-            _ => {}
-        }
+        destroy(&socket, *family, id)?;
     }
     Ok(orphans.len())
+}
+
+/// Has the kernel forget a handshake that it answers and whose client has yet to hear it, if that is all that it has of a connection: nobody else here can have one with
+/// the same ends. Returns whether it was that.
+///
+/// # Errors
+/// Not allowed (`CAP_NET_ADMIN`), or made without `CONFIG_INET_DIAG_DESTROY`.
+pub fn forget_handshake(local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
+    const SYN_RECEIVED: u8 = 3;
+    let mut is_handshake = false;
+    look_up(local, remote, |message| is_handshake = message.get(1) == Some(&SYN_RECEIVED))?;
+    if is_handshake {
+        let socket = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::SOCK_DIAG))?;
+        let (family, id) = socket_id(local, remote);
+        destroy(&socket, family, &id)?;
+    }
+    Ok(is_handshake)
+}
+
+/// One that has ended meanwhile is no error.
+fn destroy(socket: &OwnedFd, family: u8, id: &[u8; SOCKET_ID]) -> io::Result<()> {
+    send(socket, &about(SOCK_DESTROY, family, id), SendFlags::empty())?;
+    match receive(socket, |_| {}) {
+        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Whether [`forget_orphans`] does anything.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use leat_logic::handoff::TcpState;
 
 use super::{Error, Freezer, repair};
+use crate::connections::forget_handshake;
 use crate::namespace;
 use crate::reactor::SendNow;
 use crate::socket::{self, set_option};
@@ -358,6 +359,26 @@ fn a_state_that_cannot_be_names_the_step() {
         assert!(error.to_string().starts_with("bind: ") && !error.is_taken(), "{error}");
         state.remote = "[2001:db8::1]:4000".parse().unwrap();
         assert!(matches!(freezer.thaw(&state).unwrap_err(), Error::Addresses { .. }));
+    });
+}
+
+#[test]
+fn a_handshake_with_the_same_ends_gives_way() {
+    in_namespace("handshake", &[], || {
+        let (_client, server) = connection("127.0.0.1:0");
+        let freezer = Freezer::new();
+        let frozen = freezer.freeze(server).unwrap();
+        let mut state = frozen.state().clone();
+        // The kernel keeps its handshakes until clients have sent something.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        set_option(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 10).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (state.local, state.remote) = (client.peer_addr().unwrap(), client.local_addr().unwrap());
+        assert!(freezer.thaw(&state).unwrap_err().is_taken());
+        assert!(forget_handshake(state.local, state.remote).unwrap());
+        let _thawed = freezer.thaw(&state).unwrap();
+        assert!(!forget_handshake(state.local, state.remote).unwrap(), "it's a connection now");
+        assert!(freezer.thaw(&state).unwrap_err().is_taken());
     });
 }
 

@@ -21,6 +21,9 @@ const HANDLE: TcHandle = TcHandle::new(0, 1);
 /// From `statfs(2)`.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
+/// Where the kernel says what its structures are like, by which their fields are found.
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+
 /// What the verifier says last is why; before that it tells every instruction that it has seen.
 const VERIFIER_LINES: usize = 5;
 
@@ -80,7 +83,9 @@ impl Programs {
         if kind.doing(|| format!("looking at {}", directory.display()))?.f_type != BPF_FS_MAGIC {
             return Err(Error::NotBpf { path: directory });
         }
+        let has_types = u32::from(Path::new(TYPES).exists());
         let mut loader = EbpfLoader::new();
+        loader.override_global("has_types", &has_types, false);
         for (name, entries) in maps {
             loader.map_pin_path(name, directory.join(name));
             if let Some(entries) = entries {

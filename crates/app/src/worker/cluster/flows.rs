@@ -5,6 +5,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
+use leat_host::connections;
 use leat_host::handoff::{Frozen, Known, Position, Refused};
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_host::socket;
@@ -530,7 +531,7 @@ impl<H: Host> Worker<H> {
         let requests_before = http.connection.requests.saturating_sub(u32::from(!http.head.is_empty()));
         let queued = (!http.head.is_empty()).then(|| queued(tcp));
         cluster.flows.all.insert(flow, Flow { key, base, known: None, queued, requests_before, place: Place::Away });
-        let thawed = cluster.freezer.thaw(tcp).or_else(|error| match error.is_taken() && self.drop_late_births(at) {
+        let thawed = cluster.freezer.thaw(tcp).or_else(|error| match error.is_taken() && self.makes_way(tcp, at) {
             true => self.cluster.as_ref().map_or(Err(error), |cluster| cluster.freezer.thaw(tcp)),
             false => Err(error),
         });
@@ -554,6 +555,12 @@ impl<H: Host> Worker<H> {
         self.metrics.connections.set(self.connections.len() as u64);
         self.connections[token].arrived_us = self.now_us;
         Ok(token)
+    }
+
+    /// What else has a flow's ends here goes, if it isn't needed. Whether any has.
+    fn makes_way(&mut self, tcp: &TcpState, at: u16) -> bool {
+        // Behind fronts: this node has answered a SYN whose client goes by another's answer (decision 17).
+        self.drop_late_births(at) || connections::forget_handshake(tcp.local, tcp.remote).unwrap_or(false)
     }
 
     /// The listener at whose address a flow lives.

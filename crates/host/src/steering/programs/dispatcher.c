@@ -13,6 +13,7 @@
 #endif
 #include "kept.h"
 #include "reach.h"
+#include "socket.h"
 #include "syncookie.h"
 
 struct {
@@ -48,9 +49,6 @@ struct {
 
 COUNTERS(dispatcher_counters, DISPATCHER_COUNTERS)
 
-/* Segments that are further than this from what is expected aren't believed (`is_plausible`). */
-#define PLAUSIBLE_BYTES (1 << 22)
-
 static __always_inline __u64 total(__u32 which)
 {
 	__u64 *value = bpf_map_lookup_elem(&totals, &which);
@@ -78,11 +76,6 @@ static __always_inline int drop(__u32 why)
 {
 	count(why);
 	return TC_ACT_SHOT;
-}
-
-static __always_inline int is_near(__s32 distance)
-{
-	return distance <= PLAUSIBLE_BYTES && distance >= -PLAUSIBLE_BYTES;
 }
 
 /* Whether a segment is its client's: nobody who guesses may end a flow or move its numbers. It goes on where that was, or, as after a loss, not far from there; then
@@ -484,9 +477,10 @@ static __always_inline int steer(struct __sk_buff *skb, const struct packet *pac
 	struct flow *flow = bpf_map_lookup_elem(&flows, key);
 	if (!flow)
 		return leave_or_begin(skb, packet, key);
-	if (packet->kind == PACKET_TCP && packet->tcp.syn) {
-		/* One that nobody has yet is known by its cookie, entry or not. */
-		if (flow->client_fin || flow->reset || flow->flags & (FLOW_NODE_CLOSED | FLOW_BORN | FLOW_CUT)) {
+	/* One that nobody has yet is known by its cookie, entry or not. */
+	if (flow->client_fin || flow->reset || flow->flags & (FLOW_NODE_CLOSED | FLOW_BORN | FLOW_CUT)) {
+		int is_syn = packet->kind == PACKET_TCP && packet->tcp.syn;
+		if (is_syn || (!BEGINS && is_of_next(packet, flow->client_next, flow->acknowledged))) {
 			bpf_map_delete_elem(&flows, key);
 			count(REPLACED);
 			return leave_or_begin(skb, packet, key);

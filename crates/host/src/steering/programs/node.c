@@ -13,6 +13,7 @@
 #else
 #include "untranslated.h"
 #endif
+#include "socket.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

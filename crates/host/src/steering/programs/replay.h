@@ -4,6 +4,7 @@
 #pragma once
 #include "cookie.h"
 #include "listener.h"
+#include "socket.h"
 #include "syncookie.h"
 #include "time_wait.h"
 

@@ -148,7 +148,7 @@ int front_ingress(struct __sk_buff *skb)
 /* leat listens at the VIP itself: only what may have to be sent on is looked at. */
 static __always_inline int concerns_node(const struct packet *packet)
 {
-	return !packet->tcp.syn && !packet->tcp.urg && packet->tcp.urg_ptr;
+	return !packet->tcp.syn && names_previous(packet);
 }
 
 static __always_inline int begin(struct __sk_buff *skb, const struct packet *packet, int kind, const struct spread_service *service)
@@ -166,6 +166,57 @@ static __always_inline void note_goodbye(const struct packet *packet)
 {
 }
 #endif
+
+/* What is read of the kernel's own sockets; it says itself where in them the fields are. */
+struct tcp_request_sock {
+	__u32 snt_isn;
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+	__u32 skc_tw_rcv_nxt;
+	__u32 skc_tw_snd_nxt;
+} __attribute__((preserve_access_index));
+
+struct inet_timewait_sock {
+	struct sock_common __tw_common;
+} __attribute__((preserve_access_index));
+
+struct tcp_timewait_sock {
+	struct inet_timewait_sock tw_sk;
+} __attribute__((preserve_access_index));
+
+/* Whether this kernel says what its structures are like (BTF). */
+const volatile __u32 has_types = 0;
+
+/* Whether the client goes by another node's answer than the one of a handshake here. That was lost, and said once more when the bucket had this owner, who had answered the
+ * client's second SYN. */
+static __always_inline int answers_another(struct bpf_sock *socket, const struct packet *packet)
+{
+	struct tcp_request_sock *handshake = bpf_skc_to_tcp_request_sock(socket);
+	return handshake && packet->tcp.ack && bpf_ntohl(packet->tcp.ack_seq) != handshake->snt_isn + 1;
+}
+
+static __always_inline int is_before_next(struct bpf_sock *socket, const struct packet *packet)
+{
+	struct tcp_timewait_sock *over = bpf_skc_to_tcp_timewait_sock(socket);
+	return over && is_of_next(packet, over->tw_sk.__tw_common.skc_tw_rcv_nxt, over->tw_sk.__tw_common.skc_tw_snd_nxt);
+}
+
+/* What this host has of a packet's connection. What has the same ends only isn't it: the kernel would reset the client, or answer for a connection that is over. */
+static __noinline int find_socket(struct __sk_buff *skb, const struct packet *packet)
+{
+	if (!packet)
+		return SOCKET_NONE;
+	struct bpf_sock *socket = look_up_socket(skb, packet);
+	if (!socket)
+		return SOCKET_NONE;
+	int kind = kind_of(socket);
+	if (has_types && ((socket->state == BPF_TCP_NEW_SYN_RECV && answers_another(socket, packet)) ||
+			  (kind == SOCKET_OVER && is_before_next(socket, packet))))
+		kind = SOCKET_NONE;
+	bpf_sk_release(socket);
+	return kind;
+}
 
 SEC("classifier")
 int peer_ingress(struct __sk_buff *skb)
@@ -187,7 +238,7 @@ int peer_ingress(struct __sk_buff *skb)
 	}
 	if (ends_handshake(skb, &packet, kind, service))
 		return TC_ACT_UNSPEC;
-	if (packet.tcp.urg || !packet.tcp.urg_ptr || service->flags & SPREAD_OWN)
+	if (!names_previous(&packet) || service->flags & SPREAD_OWN)
 		return TC_ACT_UNSPEC;
 	__u32 previous = bpf_ntohs(packet.tcp.urg_ptr);
 	if (!set_urgent_pointer(skb, &packet, 0))

@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use leat_logic::spread::{BUCKETS, Owners};
 
 use super::*;
+use crate::tap::{FRAME_BYTES_MAX, OFFLOADS, Tap};
 
 fn spread(path: &Path, owners: impl Fn(usize) -> Owners) -> Spread {
     let mut spread = Spread::load(path, SpreadPart::Front, [7; 16]).unwrap();
@@ -160,6 +161,134 @@ fn a_node_keeps_what_it_has_a_connection_of() {
             // Beside it, another one's: the listener alone has nothing of it.
             segment.from.set_port(if segment.from.port() == 1 { 2 } else { 1 });
             assert_eq!(run_program(&mut spread.programs, "peer_ingress", &naming(&segment, 2)).0, REDIRECT);
+        }
+    });
+}
+
+/// A tap by which clients' packets come, and what the kernel says to them.
+struct Network(Tap);
+
+impl Network {
+    fn new() -> Network {
+        let tap = Tap::make(b"leat%d").unwrap();
+        let network = Network(tap);
+        ip("link set lo up");
+        ip(&format!("link set {} address 02:02:02:02:02:02 up", network.0.name()));
+        network
+    }
+
+    /// A VIP that a client can reach, and who listens there.
+    fn listen(&self, syn: &Segment) -> TcpListener {
+        let [own, client_ip] = [syn.to.ip(), syn.from.ip()];
+        let (name, gateway) = (self.0.name(), if own.is_ipv4() { "192.0.2.1/24" } else { "2001:db8::1/64" });
+        ip(&format!("address add {own} dev lo"));
+        ip(&format!("address add {gateway} dev {name}{}", if own.is_ipv4() { "" } else { " nodad" }));
+        ip(&format!("neighbour add {client_ip} lladdr 02:02:02:02:02:03 dev {name}"));
+        TcpListener::bind(syn.to).unwrap()
+    }
+
+    fn send(&self, segment: &Segment) {
+        self.0.write(&[&[0; OFFLOADS], &segment.frame()[..]].concat());
+    }
+
+    /// The sequence number of the next segment with these flags that the kernel sends to the client.
+    fn hear(&self, flags: u8, is_ipv4: bool) -> u32 {
+        let mut buffer = vec![0; FRAME_BYTES_MAX];
+        loop {
+            Tap::wait([&self.0, &self.0], Some(Duration::from_secs(10))).unwrap();
+            let frame = self.0.read(&mut buffer).expect("the kernel says something");
+            let tcp = &frame[OFFLOADS + if is_ipv4 { 34 } else { 54 }..];
+            if tcp.get(13) == Some(&flags) {
+                return u32::from_be_bytes(tcp[4..8].try_into().unwrap());
+            }
+        }
+    }
+}
+
+fn ip(arguments: &str) {
+    assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
+}
+
+/// A node's program on a segment that a front has named a bucket's previous owner in: its verdict, and who is named behind it.
+fn arrive_naming(spread: &mut Spread, segment: &Segment, named: u16) -> (u32, u16) {
+    let (verdict, frame) = run_program(&mut spread.programs, "peer_ingress", &naming(segment, named));
+    (verdict, urgent_pointer(&frame, segment.from.is_ipv4()))
+}
+
+/// The answer was lost, and its node says it once more when the client's second SYN has gone to the bucket's next owner.
+#[test]
+fn a_handshake_that_another_node_has_answered_goes_on_there() {
+    in_namespace("another", |path| {
+        let mut spread = spread(path, |_| Owners::default());
+        let network = Network::new();
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let syn = Segment::new(client, vip, SYN, 7000);
+            let _listener = network.listen(&syn);
+            network.send(&syn);
+            let answered = network.hear(SYN | ACK, syn.from.is_ipv4());
+            let mut run = |flags, acknowledged: u32, named| {
+                let segment = Segment { flags, acknowledged, sequence: 7001, ..syn.clone() };
+                arrive_naming(&mut spread, &segment, named)
+            };
+            let (own, anothers) = (answered.wrapping_add(1), answered.wrapping_add(9));
+            assert_eq!(run(ACK, own, 2), (PASS, 2), "it goes by this one's answer");
+            assert_eq!(run(ACK, anothers, 2), (REDIRECT, 0), "it goes by another's");
+            assert_eq!(run(ACK | FIN, anothers, 2), (REDIRECT, 0));
+            assert_eq!(run(ACK, anothers, 0), (PASS, 0), "no other has answered: this kernel refuses it");
+            assert_eq!(run(RST, 0, 2), (PASS, 2), "whose it is can't be told");
+        }
+    });
+}
+
+/// What the last owner of its bucket has of a client's port is over, and its next SYN went to the owner before.
+#[test]
+fn a_connection_that_began_elsewhere_is_not_taken_for_the_one_before_it() {
+    in_namespace("next", |path| {
+        let mut spread = spread(path, |_| Owners::default());
+        let network = Network::new();
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let syn = Segment::new(client, vip, SYN, 7000);
+            let listener = network.listen(&syn);
+            network.send(&syn);
+            let mut last = Segment { flags: ACK, sequence: 7001, ..syn.clone() };
+            last.acknowledged = network.hear(SYN | ACK, syn.from.is_ipv4()).wrapping_add(1);
+            network.send(&last);
+            drop(listener.accept().unwrap());
+            last.acknowledged = network.hear(FIN | ACK, syn.from.is_ipv4()).wrapping_add(1);
+            last.flags = FIN | ACK;
+            network.send(&last);
+            network.hear(ACK, syn.from.is_ipv4());
+            let far = 1 << 24;
+            let later = Segment {
+                flags: ACK,
+                sequence: last.sequence + far,
+                acknowledged: last.acknowledged.wrapping_add(far),
+                ..last.clone()
+            };
+            assert_eq!(arrive_naming(&mut spread, &last, 2), (PASS, 2), "it's said again, and answered");
+            assert_eq!(arrive_naming(&mut spread, &later, 2), (REDIRECT, 0));
+            let near = Segment { acknowledged: last.acknowledged, ..later.clone() };
+            assert_eq!(arrive_naming(&mut spread, &near, 2), (PASS, 2), "it may have said much");
+            assert_eq!(arrive_naming(&mut spread, &later, 0), (PASS, 0), "nobody else has it");
+        }
+    });
+}
+
+/// The same where the one before it had been handed on.
+#[test]
+fn a_connection_that_began_elsewhere_does_not_follow_the_one_before_it() {
+    in_namespace("follows", |path| {
+        let dispatcher = &with_nodes(Dispatcher::load(path, 100).unwrap());
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let segment = |sequence, acknowledged| Segment { acknowledged, ..Segment::new(client, vip, ACK, sequence) };
+            let arrive = |segment, named| run(dispatcher, "dispatcher_ingress", &naming(segment, named)).0;
+            let (last, later) = (segment(1000, 500), segment(1000 + (1 << 24), 500 + (1 << 24)));
+            steer(dispatcher, last.key(), 1);
+            assert_eq!(arrive(&later, 2), REDIRECT, "it lives: its holder's kernel sorts it out");
+            dispatcher.flows().close(last.key(), id(1)).unwrap();
+            assert_eq!((arrive(&last, 2), arrive(&later, 0)), (REDIRECT, REDIRECT));
+            assert_eq!(arrive(&later, 2), PASS, "the next program sends it on");
+            assert_eq!(dispatcher.flows().get(last.key()).unwrap(), None);
         }
     });
 }
