@@ -85,7 +85,7 @@ impl experiment::Bench for Bench {
 impl Bench {
     pub(super) fn new(options: ProxyOptions, program: &Path) -> io::Result<Self> {
         let folder = WorkFolder::create("proxy")?;
-        let upstream = Upstream::start(options.upstream_core)?;
+        let upstream = Upstream::start(options.upstream_core())?;
         let fronts = front::all(&fs::canonicalize(program)?, upstream.address())?;
         // A front is awaited by its first file, whose name is all that counts here.
         let root = folder.path().join("files");

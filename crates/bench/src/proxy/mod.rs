@@ -18,7 +18,7 @@ use bench::Bench;
 const ABOUT: About = About {
     folder: "proxy",
     title: "Passing requests on to a server behind",
-    how: "Front on one core, client on another, the server behind on a third; everybody anew and in another order in each round.",
+    how: "Front on one core, client on another, the server behind on a third, or with the client where there are two; everybody anew and in another order in each round.",
 };
 const QUICK_ROUNDS: u32 = 2;
 const QUICK_SECONDS: f64 = 0.3;
@@ -43,9 +43,16 @@ pub(crate) struct ProxyOptions {
     /// Processor of the client.
     #[arg(long, default_value_t = 1)]
     client_core: usize,
-    /// Processor of the server behind the front.
-    #[arg(long, default_value_t = 2)]
-    upstream_core: usize,
+    /// Processor of the server behind the front. Without it, the third, or the client's where there is none.
+    #[arg(long)]
+    upstream_core: Option<usize>,
+}
+
+impl ProxyOptions {
+    fn upstream_core(&self) -> usize {
+        let has_third = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 2);
+        self.upstream_core.unwrap_or(if has_third { 2 } else { self.client_core })
+    }
 }
 
 /// Runs the cases and writes what they brought.

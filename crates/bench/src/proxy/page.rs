@@ -41,7 +41,7 @@ fn text(result: &ExperimentResult) -> String {
         "# Passing requests on to a server behind\n\n**In short:** {met} of {} marks.{worst}\n\n## What is run\n\n\
          `cargo run --release -p leat-bench -- proxy`; the program is `crates/bench/src/proxy`. leat on both reactors (a site's handler `proxy`), nginx \
          and HAProxy each pass requests on over kept connections of HTTP/1.1, on loopback, one worker on one core. The client has another core, and the \
-         server behind a third: one thread that has its replies ready and sums up uploads. Each front begins anew for each measurement, in another order \
+         server behind a third, or the client's where there are two: one thread that has its replies ready and sums up uploads. Each front begins anew for each measurement, in another order \
          in each round. Every reply's length is checked, every 64th byte by byte; the server behind tells each upload's length and sum.\n\n\
          ## What is counted\n\nThe front's user and system time by the scheduler's clock, for each request answered within the window: at most {FACTOR} \
          times that of the better of nginx and HAProxy, and known to be. At the shared rate latency counts from when a request was due; the p99 of the \
