@@ -57,6 +57,7 @@ fn in_namespace(name: &str, test: impl FnOnce(&Path) + Send + 'static) {
     std::fs::create_dir_all(&pins.0).unwrap();
     assert!(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&pins.0).status().unwrap().success());
     let path = pins.0.clone();
+    namespace.ip("link set lo up").unwrap();
     namespace.run(move || test(&path)).unwrap();
 }
 
@@ -601,7 +602,6 @@ fn who_connects_does_not_wait_behind_replies_to_others() {
 #[test]
 fn an_heir_gets_what_begins_and_what_has_no_socket_here() {
     in_lab("heir", |dispatcher| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         for host in ["127.0.0.1:0", "[::1]:0"] {
             let listener = std::net::TcpListener::bind(host).unwrap();
             let vip = listener.local_addr().unwrap();
@@ -647,7 +647,6 @@ fn an_heir_gets_what_begins_and_what_has_no_socket_here() {
 fn past_the_lease_the_end_of_what_is_over_is_acknowledged() {
     use std::net::{TcpListener, TcpStream};
     in_namespace("fenced", |path| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let mut node = match can_bear() {
             Ok(()) => Node::load_for_births(path, CookieKey::new([7; 16])).unwrap(),
             Err(_) => Node::load(path).unwrap(),
@@ -678,7 +677,6 @@ fn past_the_lease_the_end_of_what_is_over_is_acknowledged() {
 #[ignore = "a measurement"]
 fn costs_of_a_node() {
     where_connections_begin("node-costs", |path| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let server = "127.0.0.1:80";
         let (listener, at) = (std::net::TcpListener::bind(server).unwrap(), server.parse().unwrap());
         let client = std::net::TcpStream::connect(server).unwrap();

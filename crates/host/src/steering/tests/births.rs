@@ -1,8 +1,23 @@
 //! Connections that begin by a cookie, with no socket until their request comes.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+
 use super::transplant::{Next, said_before};
 use super::*;
 use crate::tap;
+
+/// Who listens at an address's port, whatever the address.
+fn listen_widely(at: SocketAddr) -> OwnedFd {
+    let wide: IpAddr = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    crate::socket::listen(SocketAddr::new(wide, at.port())).unwrap()
+}
+
+/// Has a VIP's SYNs answered: somebody listens there.
+pub(super) fn answer_at(dispatcher: &Dispatcher, vip: SocketAddr) -> OwnedFd {
+    dispatcher.answer(vip).unwrap();
+    listen_widely(vip)
+}
 
 /// The answer to a SYN, as far as it matters: sequence number and timestamp.
 fn answer(dispatcher: &Dispatcher, syn: &Segment) -> Option<(u32, u32)> {
@@ -36,15 +51,13 @@ fn echoing(segment: &Segment, echo: u32) -> Vec<u8> {
 fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
     where_connections_begin("cookie", |path| {
         let dispatcher = &load_for_births(path);
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
             let mut syn = Segment::new(client, vip, SYN, 7000);
             syn.timestamp = Some(99);
             assert_eq!(answer(dispatcher, &syn), None, "it's no VIP");
             dispatcher.answer(syn.to).unwrap();
             assert_eq!(answer(dispatcher, &syn), None, "nobody listens");
-            let wide = if syn.to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" };
-            let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
+            let _listener = listen_widely(syn.to);
             let old = Segment { timestamp: None, ..syn.clone() };
             assert_eq!(arrive(dispatcher, &old), PASS, "without a clock it's the kernel's");
             let (number, clock) = answer(dispatcher, &syn).expect("an answer");
@@ -94,11 +107,9 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
 fn what_overtakes_a_connections_first_packet_has_nobody_reset() {
     where_connections_begin("overtaken", |path| {
         let dispatcher = &load_for_births(path);
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-        for (client, vip, wide) in [(CLIENT4, VIP4, "0.0.0.0:80"), (CLIENT6, VIP6, "[::]:80")] {
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
             let syn = Segment { timestamp: Some(99), ..Segment::new(client, vip, SYN, 7000) };
-            dispatcher.answer(syn.to).unwrap();
-            let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
+            let _listener = answer_at(dispatcher, syn.to);
             let (number, clock) = answer(dispatcher, &syn).expect("an answer");
             let arrive = |segment: &Segment, echo| run(dispatcher, "dispatcher_ingress", &echoing(segment, echo)).0;
             let first = Segment {
@@ -132,10 +143,8 @@ fn what_overtakes_a_connections_first_packet_has_nobody_reset() {
 fn who_connects_and_says_nothing_is_remembered_as_long_as_the_cookie_is_good_unless_many_do() {
     where_connections_begin("silent", |path| {
         let dispatcher = &Dispatcher::load_for_births(path, 1000, CookieKey::new([7; 16]), &[]).unwrap();
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
-        dispatcher.answer(syn.to).unwrap();
-        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let _listener = answer_at(dispatcher, syn.to);
         let connect = |port| {
             let syn = Segment { from: SocketAddr::new(syn.from.ip(), port), ..syn.clone() };
             let (number, clock) = answer(dispatcher, &syn).expect("an answer");
@@ -161,7 +170,6 @@ fn who_connects_and_says_nothing_is_remembered_as_long_as_the_cookie_is_good_unl
 #[test]
 fn who_has_an_answer_of_the_process_before_goes_on_before_the_next_one_answers() {
     where_connections_begin("next-process", |path| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let syns = [(CLIENT4, VIP4), (CLIENT6, VIP6)]
             .map(|ends| Segment { timestamp: Some(99), ..Segment::new(ends.0, ends.1, SYN, 7000) });
         let _listeners = ["0.0.0.0:80", "[::]:80"].map(|wide| crate::socket::listen(wide.parse().unwrap()).unwrap());
@@ -183,10 +191,8 @@ fn who_has_an_answer_of_the_process_before_goes_on_before_the_next_one_answers()
 fn a_connection_begins_once_though_two_processors_see_packets_of_it_at_once() {
     where_connections_begin("at-once", |path| {
         let dispatcher = &load_for_births(path);
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
-        dispatcher.answer(syn.to).unwrap();
-        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let _listener = answer_at(dispatcher, syn.to);
         for turn in 0..2_000 {
             let (number, clock) = answer(dispatcher, &syn).expect("an answer");
             let ack = Segment { flags: ACK, sequence: 7001, acknowledged: number + 1, ..syn.clone() };
@@ -247,10 +253,8 @@ pub(super) fn first_packet(dispatcher: &Dispatcher, syn: &Segment, payload: &[u8
 fn a_reset_behind_a_first_packet_waits_with_it() {
     where_connections_begin("aborted", |path| {
         let dispatcher = &load_for_births(path);
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
-        dispatcher.answer(syn.to).unwrap();
-        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let _listener = answer_at(dispatcher, syn.to);
         let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
         let (request, frame) = first_packet(dispatcher, &syn, payload);
         // Nothing has been said of taps: what is to wait is lost.
@@ -274,13 +278,10 @@ fn a_reset_behind_a_first_packet_waits_with_it() {
 fn a_choice_that_stands_sends_requests_for_the_same_on_and_tells_of_each() {
     where_connections_begin("standing", |path| {
         let dispatcher = &load_for_births(path);
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let (home, workers) = (ServerId::new(0, 0), [ServerId::new(1, 7), ServerId::new(1, 8)]);
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
             let first = Segment { timestamp: Some(99), ..Segment::new(client, vip, SYN, 7000) };
-            dispatcher.answer(first.to).unwrap();
-            let wide = if first.to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" };
-            let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
+            let _listener = answer_at(dispatcher, first.to);
             let plain = b"GET /a?b HTTP/1.1\r\nHost: c\r\n\r\n";
             let content = dispatcher.content(first.to, plain).unwrap();
             let mut port = 40_010;
@@ -350,10 +351,8 @@ fn a_choice_that_stands_sends_requests_for_the_same_on_and_tells_of_each() {
 fn a_connection_begins_once_though_two_say_where() {
     where_connections_begin("once", |path| {
         let dispatcher = &load_for_births(path);
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let first = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
-        dispatcher.answer(first.to).unwrap();
-        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let _listener = answer_at(dispatcher, first.to);
         let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
         // The first worker's number is that of nobody.
         let (home, workers) = (ServerId::new(0, 0), [ServerId::new(1, 0), ServerId::new(1, 1)]);
@@ -434,10 +433,8 @@ fn what_began_here_is_reset_from_here() {
 fn what_a_client_says_next_at_another_server_waits_though_something_before_it_is_missing() {
     where_connections_begin("next", |path| {
         let dispatcher = &load_for_births(path);
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
-        dispatcher.answer(syn.to).unwrap();
-        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let _listener = answer_at(dispatcher, syn.to);
         let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
         let (request, _) = first_packet(dispatcher, &syn, payload);
         let flow = dispatcher.flows().get(request.key()).unwrap().expect("an entry");
@@ -478,10 +475,8 @@ fn what_waits_goes_on_in_the_order_in_which_its_client_has_said_it() {
 fn what_a_client_acknowledges_between_two_servers_reaches_neither() {
     where_connections_begin("between", |path| {
         let dispatcher = &load_for_births(path);
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
-        dispatcher.answer(syn.to).unwrap();
-        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let _listener = answer_at(dispatcher, syn.to);
         let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
         let (request, _) = first_packet(dispatcher, &syn, payload);
         let key = request.key();
@@ -533,12 +528,9 @@ fn what_a_client_acknowledges_between_two_servers_reaches_neither() {
 fn of_what_a_client_sends_again_with_more_only_the_new_is_looked_at() {
     where_connections_begin("overlap", |path| {
         let dispatcher = &load_for_births(path);
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
             let syn = Segment { timestamp: Some(99), ..Segment::new(client, vip, SYN, 7000) };
-            dispatcher.answer(syn.to).unwrap();
-            let wide = if syn.to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" };
-            let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
+            let _listener = answer_at(dispatcher, syn.to);
             let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
             let (request, _) = first_packet(dispatcher, &syn, payload);
             let (key, bytes) = (request.key(), payload.len() as u32);

@@ -4,6 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::births::answer_at;
 use super::born::{OPTIONS_SPAN_MS, Options};
 use super::transplant::Planting;
 use super::*;
@@ -53,7 +54,6 @@ fn what_another_server_hears_may_be_nobodys() {
 #[test]
 fn what_goes_on_at_another_server_needs_no_look() {
     where_connections_begin("goes-on", |path| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
         let server = "127.0.0.1:80";
         let (listener, at) = (TcpListener::bind(server).unwrap(), server.parse().unwrap());
@@ -124,15 +124,13 @@ fn only_what_the_dispatcher_has_made_makes_a_connection_once_more() {
 #[test]
 fn a_port_that_is_used_again_at_once_begins_a_connection_and_what_is_late_begins_none() {
     where_connections_begin("again", |path| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let key = CookieKey::new([7; 16]);
         let dispatcher = Dispatcher::load_for_births(&path.join("dispatcher"), 16, key, &[]).unwrap();
         let mut node = Node::load_for_births(path, key).unwrap();
         // Nobody listens: the kernel refuses whatever begins.
         let foreign = Some("127.0.0.1:8080".parse().unwrap());
         node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
-        dispatcher.answer(VIP4.parse().unwrap()).unwrap();
-        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let _listener = answer_at(&dispatcher, VIP4.parse().unwrap());
         let first_packet = |sequence: u32| {
             let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, sequence) };
             births::first_packet(&dispatcher, &syn, b"GET / HTTP/1.1\r\n\r\n").1
@@ -167,7 +165,6 @@ fn a_port_that_is_used_again_at_once_begins_a_connection_and_what_is_late_begins
 
 /// A node that watches a server, and a connection of that.
 fn beside(path: &Path, server: &str) -> (Node, TcpStream, TcpStream) {
-    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
     let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
     let (listener, at) = (TcpListener::bind(server).unwrap(), server.parse().unwrap());
     node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();

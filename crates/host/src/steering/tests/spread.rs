@@ -149,7 +149,6 @@ fn a_node_sends_on_what_it_has_no_connection_of() {
 fn a_node_keeps_what_it_has_a_connection_of() {
     in_namespace("own", |path| {
         let mut spread = spread(path, |_| Owners::default());
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         for host in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(host).unwrap();
             let vip = listener.local_addr().unwrap();
@@ -172,7 +171,6 @@ impl Network {
     fn new() -> Network {
         let tap = Tap::make(b"leat%d").unwrap();
         let network = Network(tap);
-        ip("link set lo up");
         ip(&format!("link set {} address 02:02:02:02:02:02 up", network.0.name()));
         network
     }
@@ -296,7 +294,6 @@ fn a_connection_that_began_elsewhere_does_not_follow_the_one_before_it() {
 #[test]
 fn fronts_find_a_node_well_as_long_as_its_server_is() {
     in_namespace("served", |path| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let load = || Spread::load(path, SpreadPart::Served, [7; 16]).unwrap();
         let run = |spread: &mut Spread, to: &str, flags, named| {
             let segment = Segment::new(CLIENT4, to, flags, 1000);
@@ -359,7 +356,6 @@ fn costs() {
             let frame = naming(&Segment::new(CLIENT4, VIP4, flags, 1000), named);
             println!("{what}: {:?} a packet, without the redirect itself", time(&mut spread, program, &frame));
         }
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let stream = TcpStream::connect(at).unwrap();
