@@ -26,6 +26,17 @@ struct bpf_tcp_req_attrs {
 static int (*const bpf_sk_assign_tcp_reqsk)(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs, int attrs__sz) =
 	(void *)ASSIGN_PLACE;
 
+/* Has the kernel measure the round trip by what it sends, and not by what this packet echoes. Its clock goes on from that, so that it would find a millisecond: it would repeat
+ * the end of each reply at once to whoever is farther away, and BBR would send no faster than over so short a way for its first ten seconds. */
+static __always_inline void forget_echo(struct __sk_buff *skb, const struct packet *packet)
+{
+	__u32 option = packet->l4 + sizeof(struct tcphdr);
+	__be32 kind;
+	/* Where an option stands in front of it, the round trip stays wrong: nearly nobody's. */
+	if (packet->tcp.doff >= 8 && bpf_skb_load_bytes(skb, option, &kind, sizeof(kind)) == 0 && kind == bpf_htonl(TIMESTAMP_OPTION))
+		change_word(skb, packet->l4 + TCP_CHECKSUM_OFFSET, option + 8, 0);
+}
+
 /* Returns whether the packet makes a connection at this host's listener, or the one of `service`, as soon as it's let through. */
 static __noinline int give_to_listener(struct __sk_buff *skb, const struct packet *packet, const struct handshake *handshake,
 				       const struct service *service)
@@ -52,8 +63,10 @@ static __noinline int give_to_listener(struct __sk_buff *skb, const struct packe
 	int given = 0;
 	if (common->state == BPF_TCP_LISTEN) {
 		struct sock *listener = (struct sock *)bpf_skc_to_tcp_sock(common);
-		if (listener)
+		if (listener) {
+			forget_echo(skb, packet);
 			given = bpf_sk_assign_tcp_reqsk(skb, listener, &attributes, sizeof(attributes)) == 0;
+		}
 	}
 	bpf_sk_release(common);
 	return given;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::births::answer_at;
 use super::born::{OPTIONS_SPAN_MS, Options};
+use super::spread::sum_of;
 use super::transplant::Planting;
 use super::*;
 use crate::tap;
@@ -116,6 +117,31 @@ fn only_what_the_dispatcher_has_made_makes_a_connection_once_more() {
         }
         let counters = node.counters().unwrap();
         assert_eq!((counters.unheard, counters.planted, counters.forged), (2, 0, 2 * (1 + 34 + 2)));
+    });
+}
+
+/// The kernel's clock goes on from what the first packet echoes: a round trip by that would take no time.
+#[test]
+fn a_round_trip_is_not_measured_by_a_first_packets_echo() {
+    where_connections_begin("echo", |path| {
+        let key = CookieKey::new([7; 16]);
+        let dispatcher = Dispatcher::load_for_births(&path.join("dispatcher"), 16, key, &[]).unwrap();
+        let mut node = Node::load_for_births(path, key).unwrap();
+        for (client, vip, server, l4) in [(CLIENT4, VIP4, "127.0.0.1:8080", 34), (CLIENT6, VIP6, "[::1]:8080", 54)] {
+            let _server = TcpListener::bind(server).unwrap();
+            let syn = Segment { timestamp: Some(99), ..Segment::new(client, vip, SYN, 7000) };
+            let foreign = Some(server.parse().unwrap());
+            node.add_service(&Service { vip: syn.to, own: None, marked: false, foreign }).unwrap();
+            let _listener = answer_at(&dispatcher, syn.to);
+            let (request, mut frame) = births::first_packet(&dispatcher, &syn, b"GET / HTTP/1.1\r\n\r\n");
+            frame[l4 + 16..l4 + 18].fill(0);
+            let sum = sum_of(&request, &frame);
+            frame[l4 + 16..l4 + 18].copy_from_slice(&sum.to_be_bytes());
+            let (verdict, given) = run_program(&mut node.programs, "node_ingress", &frame);
+            assert_eq!((verdict, sum_of(&request, &given)), (PASS, 0));
+            let stamps = |frame: &[u8]| frame[l4 + 24..l4 + 32].to_vec();
+            assert_eq!(stamps(&given), [&stamps(&frame)[..4], &[0; 4]].concat());
+        }
     });
 }
 

@@ -36,7 +36,7 @@ fn naming(segment: &Segment, number: u16) -> Vec<u8> {
 }
 
 /// 0 when the frame's TCP checksum is right.
-fn sum_of(segment: &Segment, frame: &[u8]) -> u16 {
+pub(super) fn sum_of(segment: &Segment, frame: &[u8]) -> u16 {
     let tcp = &frame[if segment.from.is_ipv4() { 14 + 20 } else { 14 + 40 }..];
     checksum(&[&pseudo_header(segment.from.ip(), segment.to.ip(), 6, tcp.len()), tcp])
 }
@@ -195,7 +195,7 @@ impl Network {
         loop {
             Tap::wait([&self.0, &self.0], Some(Duration::from_secs(10))).unwrap();
             let frame = self.0.read(&mut buffer).expect("the kernel says something");
-            let tcp = &frame[OFFLOADS + if is_ipv4 { 34 } else { 54 }..];
+            let tcp = frame.get(OFFLOADS + if is_ipv4 { 34 } else { 54 }..).unwrap_or_default();
             if tcp.get(13) == Some(&flags) {
                 return u32::from_be_bytes(tcp[4..8].try_into().unwrap());
             }
