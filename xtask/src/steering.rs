@@ -6,7 +6,8 @@ use std::process::Command;
 /// Where source, objects and the list of their hashes are.
 const FOLDER: &str = "crates/host/src/steering/programs";
 const HASHES: &str = "objects.sha256";
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
+    "congestion",
     "dispatcher",
     "dispatcher_born",
     "dispatcher_replayed",

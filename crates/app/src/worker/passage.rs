@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use leat_host::handoff::forget_way;
 use leat_host::reactor::{Reactor, Token};
 use leat_host::storage::Storage;
 use leat_logic::handoff::{self, FlowId, Generation, HttpState, Image, ReplyState, ServerId, Verdict};
@@ -184,6 +185,7 @@ impl<H: Host> Worker<H> {
         let exported = file.map(|file| self.storage.export(file));
         let (None | Some(Some(_))) = &exported else { return self.stay(token) };
         let Ok(socket) = self.reactor.give_up(connection.socket, token) else { return self.stay(token) };
+        forget_way(&socket);
         let server = self.give_up_server(token);
         let connection = &mut self.connections[token];
         let listener = self.listeners[connection.listener as usize].sites.name;

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::motion::{ask, connect, content, read_reply, read_slowly, tell};
 use super::{Folder, Lab, is_possible, restart, within};
@@ -250,6 +250,36 @@ fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
         clients.iter_mut().filter_map(|stream| is_well(stream).then_some(())).count()
     });
     assert!(left > 10 && left + 4 >= at_n3.min(60), "{left} are left, {at_n3} were at n3");
+}
+
+#[test]
+fn a_far_client_gets_as_much_at_once_from_the_node_that_its_connection_moves_to() {
+    if !is_possible() {
+        return;
+    }
+    const ROUND_TRIP: Duration = Duration::from_millis(50);
+    let (lab, folder) = (Lab::new(), Folder::new("spreadfar"));
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    // By a new connection's window they take four round trips.
+    let files: Vec<_> = names.iter().map(|name| content(name, 200_000)).collect();
+    for (name, file) in names.iter().zip(&files) {
+        fs::write(folder.path(&format!("site/{name}")), file).expect("a file to serve");
+    }
+    up_with(&lab, &folder, BY_CONTENT, ["", "", "[lab]\nclient_delay = '25ms'"]);
+    NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&control_of(&folder, node))));
+    let times = lab.at("client1", || {
+        let mut stream = connect();
+        let time = |place: usize| {
+            let begin = Instant::now();
+            read_file(&mut stream, &names[place % 12], &files[place % 12]);
+            begin.elapsed()
+        };
+        (0..48).map(time).collect::<Vec<_>>()
+    });
+    let moved = lab.total(NODES, "leat_handoffs_total");
+    assert!(moved >= 20, "{moved} of 48 requests moved it");
+    let sooner = times[12..].iter().filter(|time| **time < ROUND_TRIP * 5 / 2).count();
+    assert!(sooner >= 27, "{sooner} of 36 came within two and a half round trips: {times:?}, {moved} moved");
 }
 
 /// Nodes that choose by content, linked with each other, and the names of a dozen files of theirs.

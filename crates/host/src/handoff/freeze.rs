@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use leat_logic::handoff::{Congestion, TcpState, WindowScale};
 use rustix::net::RecvFlags;
 
+use super::congestion;
 use super::deaf::Deafness;
 use super::repair::{self, Counts, Info, Queue};
 use super::{Error, Freezer, QUEUE_BYTES_MAX, Result, Step, UNREAD_BYTES_MAX};
@@ -82,7 +83,10 @@ impl Freezer {
         known: Option<Known>,
     ) -> std::result::Result<Frozen, Refused> {
         match self.stop(ends, socket.as_raw_fd(), known) {
-            Ok((state, info)) => Ok(Frozen { socket, state, congestion: info.congestion(), counts: info.counts }),
+            Ok((state, info)) => {
+                let congestion = congestion::of(socket.as_raw_fd(), &info);
+                Ok(Frozen { socket, state, congestion, counts: info.counts })
+            }
             Err(error) => {
                 // What wasn't begun can't be ended: these fail then, and nothing is lost.
                 let _ = go_on(socket.as_raw_fd(), true);
@@ -111,7 +115,7 @@ impl Frozen {
         &self.state
     }
 
-    /// What it had learnt of the path.
+    /// What it had learnt of the path: with no more than a new connection's window, if another kernel has nothing of it.
     #[must_use]
     pub fn congestion(&self) -> Congestion {
         self.congestion

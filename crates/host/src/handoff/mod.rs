@@ -4,6 +4,7 @@
 //! Freezing: packets of the flow are steered away first (see [`crate::steering`]), then [`Freezer::freeze`]; the socket is closed silently only
 //! when the other side has said that it goes on. Every step and its order has a reason; the reasons stand beside them.
 
+mod congestion;
 mod deaf;
 mod freeze;
 mod repair;
@@ -14,6 +15,7 @@ mod thaw;
 use std::io;
 use std::os::fd::AsRawFd;
 
+pub use congestion::forget_way;
 pub use freeze::{Frozen, Known, Refused};
 use leat_logic::handoff::limits::{QUEUE_BYTES_MAX, UNREAD_BYTES_MAX};
 use repair::Queue;
@@ -89,13 +91,20 @@ impl<T, E: Into<io::Error>> Step<T> for std::result::Result<T, E> {
 #[derive(Debug)]
 pub struct Freezer {
     deafness: deaf::Deafness,
+    complain: fn(&crate::steering::Error),
 }
 
 impl Freezer {
     /// Loads the filter that keeps a frozen socket from hearing anything. Without the right to load programs a slower one is used.
     #[must_use]
     pub fn new() -> Freezer {
-        Freezer { deafness: deaf::Deafness::new() }
+        Freezer { deafness: deaf::Deafness::new(), complain: |_| () }
+    }
+
+    /// Who is told, once for the process, why nothing that is known of the way to a client can go along with its connection.
+    #[must_use]
+    pub fn with_complaints_to(self, complain: fn(&crate::steering::Error)) -> Freezer {
+        Freezer { complain, ..self }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::io;
 use std::mem;
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use leat_logic::handoff::{Congestion, TcpWindow};
 
@@ -44,10 +45,14 @@ pub(super) struct Info {
     /// The client's in the lower half, this side's in the upper.
     pub(super) window_scales: u8,
     _flags: u8,
-    _rto_to_receive_mss: [u32; 4],
+    /// How long an acknowledgement is waited for, in us.
+    resend_timeout_us: u32,
+    _ato_to_receive_mss: [u32; 3],
     /// Segments that were sent and not acknowledged.
     unacknowledged: u32,
-    _sacked_to_receive_ssthresh: [u32; 10],
+    _sacked_to_fackets: [u32; 4],
+    since_sent_ms: u32,
+    _last_ack_sent_to_receive_ssthresh: [u32; 5],
     srtt_us: u32,
     rttvar_us: u32,
     ssthresh: u32,
@@ -58,7 +63,9 @@ pub(super) struct Info {
     _segments: [u32; 2],
     /// Bytes written and not sent.
     unsent: u32,
-    _min_rtt_to_segments: [u32; 3],
+    /// The highest number if none has been measured.
+    shortest_round_trip_us: u32,
+    _data_segments: [u32; 2],
     _rate_to_limits: [u64; 4],
     _delivered: [u32; 2],
     sent: u64,
@@ -77,6 +84,19 @@ impl Info {
     pub(super) fn unsent_by(&self, later: &Info) -> usize {
         let first = |info: &Info| info.sent.saturating_sub(info.sent_again);
         (self.unsent as usize).saturating_sub(first(later).saturating_sub(first(self)) as usize)
+    }
+
+    pub(super) fn shortest_round_trip(&self) -> Duration {
+        Duration::from_micros(self.shortest_round_trip_us.into())
+    }
+
+    /// Since it sent data, or was made.
+    pub(super) fn since_sent(&self) -> Duration {
+        Duration::from_millis(self.since_sent_ms.into())
+    }
+
+    pub(super) fn resend_timeout(&self) -> Duration {
+        Duration::from_micros(self.resend_timeout_us.into())
     }
 
     pub(super) fn congestion(&self) -> Congestion {

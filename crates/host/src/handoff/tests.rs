@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use leat_logic::handoff::TcpState;
+use leat_logic::handoff::{Congestion, TcpState};
 
-use super::{Error, Freezer, repair};
+use super::{Error, Freezer, forget_way, repair};
 use crate::connections::forget_handshake;
 use crate::namespace;
 use crate::reactor::SendNow;
@@ -71,6 +71,44 @@ fn a_connection_goes_on_after_it_was_moved_twice() {
             let state = goes_on_after_moves(address);
             assert!(state.sack && state.timestamp.is_some() && state.window_scale.is_some(), "{state:?}");
             assert!(state.mss > 60_000, "{state:?}");
+        }
+    });
+}
+
+#[test]
+fn the_congestion_window_of_a_far_client_goes_along() {
+    in_namespace("windows", &[], || {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (mut client, server) = connection(address);
+            let freezer = Freezer::new().with_complaints_to(|error| panic!("{error}"));
+            let stopped = |server: OwnedFd| {
+                let frozen = freezer.freeze(server).unwrap();
+                let (state, known) = (frozen.state().clone(), frozen.congestion());
+                frozen.close_silently();
+                (state, known)
+            };
+            let limit = |server: &OwnedFd| {
+                let limit = socket::option(server.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE).unwrap();
+                limit.cast_unsigned()
+            };
+            let (state, near) = stopped(server);
+            assert!(near.cwnd <= 10, "{near:?}");
+            let far = Congestion { srtt_us: 100_000, cwnd: 80, ..near };
+            let (state, known) = stopped(freezer.thaw_knowing(&state, far).unwrap());
+            assert_eq!((known.cwnd, known.srtt_us), (80, 100_000), "it has sent nothing since");
+            let server = freezer.thaw_knowing(&state, known).unwrap();
+            assert_eq!(repair::info(server.as_raw_fd()).unwrap().congestion().cwnd, 80);
+            assert_eq!(limit(&server), 80 * u32::from(state.mss) * 12, "a fifth more in each round trip");
+            let mut server = TcpStream::from(server);
+            exchange(&mut server, &mut client, b"answer");
+            exchange(&mut client, &mut server, b"question");
+            let server = OwnedFd::from(server);
+            assert_eq!(limit(&server), u32::MAX, "a round trip has been measured");
+            let (state, _) = stopped(server);
+            let server = freezer.thaw_knowing(&state, far).unwrap();
+            assert_ne!(limit(&server), u32::MAX);
+            forget_way(&server);
+            assert_eq!(limit(&server), u32::MAX, "whoever has it now doesn't know of the limit");
         }
     });
 }

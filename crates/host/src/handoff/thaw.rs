@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use leat_logic::handoff::TcpState;
 use leat_logic::handoff::limits::RESEND_BYTES_MAX;
+use leat_logic::handoff::{Congestion, TcpState};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
+use super::congestion;
 use super::deaf::Deafness;
 use super::repair::{self, Agreed, Queue};
 use super::{Error, Freezer, QUEUE_BYTES_MAX, Result, Step, UNREAD_BYTES_MAX};
@@ -43,6 +44,14 @@ impl Freezer {
     /// # Errors
     /// The step that failed; nothing was sent to the client.
     pub fn thaw(&self, state: &TcpState) -> Result<OwnedFd> {
+        self.thaw_knowing(state, Congestion::default())
+    }
+
+    /// As [`Freezer::thaw`], and what was known of the way to the client goes along.
+    ///
+    /// # Errors
+    /// As [`Freezer::thaw`].
+    pub fn thaw_knowing(&self, state: &TcpState, known: Congestion) -> Result<OwnedFd> {
         check(state)?;
         let family = if state.local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -51,6 +60,7 @@ impl Freezer {
         // From the connect on the kernel finds the socket: until it is whole it mustn't hear anything.
         self.deafness.begin(socket).step("SO_ATTACH_BPF")?;
         repair::begin(socket).step("TCP_REPAIR")?;
+        congestion::set(socket, known, state.mss, self.complain);
         place(socket, state)?;
         agree(socket, state)?;
         fill(socket, state)?;

@@ -524,10 +524,6 @@ impl Reactor for IoUring {
         socket::since_arrival(raw(socket))
     }
 
-    fn round_trip(&self, socket: Socket) -> Option<Duration> {
-        socket::round_trip(raw(socket))
-    }
-
     fn peer(&self, socket: Socket) -> Option<SocketAddr> {
         socket::peer_address(raw(socket)).ok()
     }

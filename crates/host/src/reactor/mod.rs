@@ -297,11 +297,6 @@ pub trait Reactor {
     /// How long ago the client's last bytes came, read or not, to some milliseconds; nothing when the connection is gone.
     fn since_arrival(&self, socket: Socket) -> Duration;
 
-    /// The kernel's estimate of the round trip to the client, if it has one.
-    fn round_trip(&self, _socket: Socket) -> Option<Duration> {
-        None
-    }
-
     /// The client's address, or `None` when the connection is gone.
     fn peer(&self, socket: Socket) -> Option<std::net::SocketAddr>;
 

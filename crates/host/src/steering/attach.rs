@@ -264,7 +264,8 @@ mod tests {
 
     #[test]
     fn what_runs_on_any_kernel_calls_only_what_each_has() {
-        let objects: [&[u8]; 4] = [
+        let objects: [&[u8]; 5] = [
+            include_bytes!("programs/congestion.o"),
             include_bytes!("programs/dispatcher.o"),
             include_bytes!("programs/node.o"),
             include_bytes!("programs/spread.o"),
@@ -275,7 +276,7 @@ mod tests {
             let instructions = object.functions.values().flat_map(|function| &function.instructions);
             let calls = instructions.filter(|instruction| instruction.code == CALL && instruction.src_reg() == 0);
             let called: Vec<i32> = calls.map(|call| call.imm).collect();
-            assert!(called.len() > 10 && called.iter().all(|helper| *helper <= LAST_HELPER), "{called:?}");
+            assert!(called.len() > 3 && called.iter().all(|helper| *helper <= LAST_HELPER), "{called:?}");
         }
     }
 

@@ -80,10 +80,10 @@ pub enum Error {
     Gone,
 }
 
-type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// Says what was being done when something failed.
-trait Doing<T> {
+pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

@@ -45,8 +45,6 @@ pub struct Whence {
     pub client: Option<IpAddr>,
     /// Requests that the connection has had before.
     pub had: u32,
-    /// Between client and dispatcher.
-    pub round_trip: Duration,
     /// What can be done if it doesn't belong to its holder.
     pub possible: Ways,
 }
@@ -140,20 +138,18 @@ impl Dispatcher {
             reply_bytes: self.expected.reply_bytes(choice.key, site),
             requests_left,
             run_left: self.expected.run_left(site, requests_left),
-            round_trip: whence.round_trip,
             is_here: is_at_holder || may_stay,
         }
     }
 
     /// What [`Dispatcher::route`] would decide for a request that belongs to `choice`, as a connection's first and on another node's connection.
     pub(super) fn explain_ways(&self, facts: &Facts<'_>, choice: &Choice, now: Instant) -> Vec<(Place, Decision)> {
-        let round_trip = Duration::from_millis(1);
         let others = self.others(choice.node, facts, now);
         let may_stay = !others.is_empty() && others.into_iter().all(|other| self.may_stay(other, choice, facts, now));
         let stays = if may_stay { Ways::of(&[Way::Stay]) } else { Ways::default() };
         let next = Ways::of(&[Way::MovedThere, Way::Fetch]).or(stays);
         let at = |place, possible| {
-            let whence = Whence { holder: None, client: None, had: 0, round_trip, possible };
+            let whence = Whence { holder: None, client: None, had: 0, possible };
             let is_here = may_stay && place == Place::Node;
             let situation = Situation { place, possible, is_here, ..self.situation(facts, choice, &whence, now) };
             self.costs.explain(&situation)
@@ -176,7 +172,7 @@ impl Dispatcher {
 
     /// The node at which a client's connection begins that nobody has yet. `None`: its first request is proxied, or there is no node for it. Remembers what
     /// [`Dispatcher::choose`] remembers, but only of a connection that begins there.
-    pub fn bear(&mut self, facts: &Facts<'_>, client: IpAddr, round_trip: Duration, now: Instant) -> Option<Choice> {
+    pub fn bear(&mut self, facts: &Facts<'_>, client: IpAddr, now: Instant) -> Option<Choice> {
         let possible = Ways::of(&[Way::BornThere, Way::Proxy]);
         let left = self.settings().hand_over.narrow(possible);
         if !self.direct.allows_all() && !self.direct.allows(self.planned(facts, now).ok()?.node, client, now) {
@@ -184,7 +180,7 @@ impl Dispatcher {
         }
         if left.contains(Way::Proxy) {
             let choice = self.planned(facts, now).ok()?;
-            let whence = Whence { holder: None, client: None, had: 0, round_trip, possible };
+            let whence = Whence { holder: None, client: None, had: 0, possible };
             let situation = self.situation(facts, &choice, &whence, now);
             if self.costs.decide(&situation)?.way != Way::BornThere {
                 return None;
@@ -244,7 +240,7 @@ mod tests {
 
     fn whence(holder: NodeId) -> Whence {
         let possible = Ways::of(&[Way::MovedThere, Way::Fetch]);
-        Whence { holder: Some(holder), client: None, had: 1, round_trip: Duration::from_millis(1), possible }
+        Whence { holder: Some(holder), client: None, had: 1, possible }
     }
 
     #[test]
@@ -322,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_first_request_is_handed_over_as_it_is_configured_and_else_as_the_model_says() {
-        let (now, round_trip) = (Instant { ns: 1 }, Duration::from_millis(1));
+        let now = Instant { ns: 1 };
         let (page, possible) = (facts("/x.html"), Ways::of(&[Way::MovedThere, Way::Proxy]));
         let decide = |hand_over, bytes, born_us| {
             let mut dispatcher = dispatcher(PolicyKind::RoundRobin);
@@ -340,9 +336,9 @@ mod tests {
                 bytes,
                 Duration::from_micros(42 + (bytes >> 10) * 36 / 100),
             );
-            let whence = Whence { holder: None, client: None, had: 0, round_trip, possible };
+            let whence = Whence { holder: None, client: None, had: 0, possible };
             let moved = dispatcher.route(&page, &whence, now).unwrap();
-            let born = dispatcher.bear(&page, IpAddr::from([198, 18, 0, 1]), round_trip, now).map(|choice| choice.node);
+            let born = dispatcher.bear(&page, IpAddr::from([198, 18, 0, 1]), now).map(|choice| choice.node);
             let said = dispatcher.explain(&page, now).to_string();
             let line = said.lines().find(|line| line.contains("first request")).unwrap_or_default().trim().to_owned();
             // A connection that isn't born takes no node's turn.
@@ -372,7 +368,7 @@ mod tests {
     #[test]
     fn a_node_that_clients_do_not_hear_is_proxied() {
         let mut dispatcher = dispatcher(PolicyKind::RoundRobin);
-        let (page, round_trip) = (facts("/x.html"), Duration::from_millis(1));
+        let page = facts("/x.html");
         let mut now = Instant { ns: 1 };
         let node = dispatcher.planned(&page, now).unwrap().node;
         dispatcher.direct_mut().begin_probes(node, &[Family::V4], now);
@@ -389,11 +385,11 @@ mod tests {
             "{said}"
         );
         let possible = Ways::of(&[Way::MovedThere, Way::Proxy]);
-        let born = clients.map(|client| dispatcher.bear(&page, client, round_trip, now).map(|choice| choice.node));
+        let born = clients.map(|client| dispatcher.bear(&page, client, now).map(|choice| choice.node));
         assert_eq!(born, [None, Some(node)]);
         let mut ways = Vec::new();
         for _ in 0..3 {
-            let whence = Whence { holder: None, client: Some(clients[0]), had: 0, round_trip, possible };
+            let whence = Whence { holder: None, client: Some(clients[0]), had: 0, possible };
             let route = dispatcher.route(&page, &whence, now).unwrap();
             ways.push((route.choice.node == node, route.decision.way));
         }

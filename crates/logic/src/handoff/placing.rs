@@ -32,8 +32,6 @@ pub struct Question {
     pub number: u32,
     /// The request's head, as it came.
     pub head: Bytes,
-    /// Between client and node, in microseconds; 0 where that isn't known.
-    pub round_trip_us: u32,
     /// The connection can't be given back: its client has ended its side, say.
     pub is_stuck: bool,
 }
@@ -118,16 +116,19 @@ impl Question {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         put_number(out, u64::from(self.number));
         put_bytes(out, &self.head);
-        put_number(out, u64::from(self.round_trip_us));
+        // Once the round trip to the client.
+        put_number(out, 0);
         out.push(if self.is_stuck { STUCK } else { 0 });
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Question, DecodeError> {
         let number = reader.number_u32("the request's number")?;
         let head = Bytes::copy_from_slice(reader.bytes(HEAD_BYTES_MAX, "the head")?);
-        let round_trip_us = if reader.is_empty() { 0 } else { reader.number_u32("the round trip")? };
+        if !reader.is_empty() {
+            reader.number("the round trip")?;
+        }
         let bits = if reader.is_empty() { 0 } else { reader.byte("the question")? };
-        Ok(Question { number, head, round_trip_us, is_stuck: bits & STUCK != 0 })
+        Ok(Question { number, head, is_stuck: bits & STUCK != 0 })
     }
 }
 

@@ -24,7 +24,6 @@ use super::super::settings::SiteKind;
 use super::super::{Host, Listening, UNKNOWN_SITE, Worker};
 use super::home::Home;
 use super::node::{Borrowed, Node};
-use super::placing::ROUND_TRIP;
 use super::transplant::{Extent, body_end};
 use super::{DISPATCHER, Part, Shared, shared};
 use crate::config::{ClusterNode, Config, Role};
@@ -305,7 +304,7 @@ impl<H: Host> Worker<H> {
             let choice = home.dispatcher.choose(&facts.by(Some(arrival.key.client.ip())), now).ok()?;
             return Some(Choice { stands: choice.stands && are_alike, ..choice });
         }
-        home.dispatcher.bear(&facts, arrival.key.client.ip(), ROUND_TRIP, now)
+        home.dispatcher.bear(&facts, arrival.key.client.ip(), now)
     }
 
     /// Where a connection is to begin. A node that is leat is in the books as its holder then. None when it's to begin here.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leat_host::connections;
-use leat_host::handoff::{Frozen, Known, Position, Refused};
+use leat_host::handoff::{Freezer, Frozen, Known, Position, Refused};
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_host::socket;
 use leat_host::steering::FlowKey;
 use leat_logic::dispatch::Outcome;
 use leat_logic::dispatch::cost::Work;
-use leat_logic::handoff::{FlowId, HttpState, Image, RefuseReason, TcpState};
+use leat_logic::handoff::{Congestion, FlowId, HttpState, Image, RefuseReason, TcpState};
 use leat_logic::http;
 use leat_logic::time::Instant;
 
@@ -491,7 +491,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn try_to_thaw(&mut self, flow: FlowId, image: Image) -> Result<Token, RefuseReason> {
-        let Image { tcp: Some(mut tcp), http: state, .. } = image else { return Err(RefuseReason::Image) };
+        let Image { tcp: Some(mut tcp), congestion, http: state, .. } = image else { return Err(RefuseReason::Image) };
         if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part)
             && home.taken_back.remove(&flow).is_some()
         {
@@ -500,7 +500,7 @@ impl<H: Host> Worker<H> {
         }
         let listener = self.listener_of(&tcp).ok_or(RefuseReason::Address)?;
         let http = http::Connection::import(self.now, &state.connection).ok_or(RefuseReason::Image)?;
-        let token = self.make_connection(flow, &tcp, &state, listener)?;
+        let token = self.make_connection(flow, (&tcp, congestion), &state, listener)?;
         let connection = &mut self.connections[token];
         connection.http = http;
         connection.flags.ended = state.connection.has_input_ended();
@@ -522,7 +522,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn make_connection(
         &mut self,
         flow: FlowId,
-        tcp: &TcpState,
+        (tcp, congestion): (&TcpState, Option<Congestion>),
         http: &HttpState,
         at: u16,
     ) -> Result<Token, RefuseReason> {
@@ -531,8 +531,10 @@ impl<H: Host> Worker<H> {
         let requests_before = http.connection.requests.saturating_sub(u32::from(!http.head.is_empty()));
         let queued = (!http.head.is_empty()).then(|| queued(tcp));
         cluster.flows.all.insert(flow, Flow { key, base, known: None, queued, requests_before, place: Place::Away });
-        let thawed = cluster.freezer.thaw(tcp).or_else(|error| match error.is_taken() && self.makes_way(tcp, at) {
-            true => self.cluster.as_ref().map_or(Err(error), |cluster| cluster.freezer.thaw(tcp)),
+        let known = congestion.unwrap_or_default();
+        let thaw = |freezer: &Freezer| freezer.thaw_knowing(tcp, known);
+        let thawed = thaw(&cluster.freezer).or_else(|error| match error.is_taken() && self.makes_way(tcp, at) {
+            true => self.cluster.as_ref().map_or(Err(error), |cluster| thaw(&cluster.freezer)),
             false => Err(error),
         });
         let thawed = thawed.map_err(|error| refused(RefuseReason::Kernel, &error));

@@ -26,7 +26,6 @@ use super::direct::{Probes, TakenBack};
 use super::flows::TIMES_MEASURED;
 use super::inquiry::Inquiries;
 use super::leave::Leaving;
-use super::placing::ROUND_TRIP;
 use super::standing::Standing;
 use super::sweep::Sweep;
 use super::transplant::Transplants;
@@ -469,9 +468,8 @@ impl<H: Host> Worker<H> {
         let possible = if can_move { &[Way::MovedThere, Way::Proxy][..] } else { &[Way::Proxy] };
         let possible = Ways::of(possible);
         let had = connection.http.request_count().saturating_sub(1);
-        let round_trip = self.reactor.round_trip(connection.socket).unwrap_or(ROUND_TRIP);
         let client = home.client_in_doubt(connection.socket);
-        let whence = Whence { holder: None, client, had, round_trip, possible };
+        let whence = Whence { holder: None, client, had, possible };
         let route = match home.dispatcher.route(&Facts::of(&request), &whence, now) {
             Ok(route) if offers < OFFERS_MAX => route,
             Err(refusal) if home.waiting.add(refusal, token, now) => {

@@ -329,7 +329,7 @@ impl<H: Host> Worker<H> {
             part,
             links,
             flows,
-            freezer: Freezer::new(),
+            freezer: Freezer::new().with_complaints_to(begins_anew),
             turns: turns::Turns::default(),
             arrivals: reply::Arrivals::default(),
             told: told::Told::default(),
@@ -601,4 +601,11 @@ impl<H: Host> Worker<H> {
         let flows = &self.cluster.as_ref()?.flows;
         flows.at(token).filter(|&flow| flows.is_freezing(flow))
     }
+}
+
+/// Said once by a process.
+fn begins_anew(why: &leat_host::steering::Error) {
+    crate::log::warning(format_args!(
+        "congestion windows don't go along with connections that move, so far clients get less at once: {why}"
+    ));
 }

@@ -24,7 +24,6 @@ use super::super::exchange::Placing;
 use super::super::{Host, Worker};
 use super::checks::Checks;
 use super::node::Borrowed;
-use super::placing::ROUND_TRIP;
 use super::sweep::Sweep;
 use super::{Part, Shared, number_of};
 use crate::config::{self, Config};
@@ -316,7 +315,6 @@ impl Peer {
             holder: Some(self.own),
             client: None,
             had: number.saturating_sub(1),
-            round_trip: ROUND_TRIP,
             possible: Ways::of(possible),
         };
         let Ok(route) = self.dispatcher.route(facts, &whence, now) else {

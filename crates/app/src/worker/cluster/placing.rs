@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_host::reactor::{Reactor, Token};
+use leat_host::reactor::Token;
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{ContentKey, Facts, Whence};
 use leat_logic::handoff::{FlowId, HomeLimits, Question, Rules, Sample, ServerId, There};
@@ -22,8 +22,6 @@ use crate::config::{ClusterNode, Config, RepliesTold, Role};
 /// Samples of each kind that are kept until the next heartbeat: of more, the first. Most of what there is to see are replies.
 const SAMPLES_OF_KIND_MAX: usize = 32;
 const KINDS: usize = 3;
-/// What is supposed of a client's distance while nobody knows it.
-pub(super) const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// What a node has seen and not told yet.
 #[derive(Default)]
@@ -172,11 +170,9 @@ impl<H: Host> Worker<H> {
                 return false;
             }
             None => {
-                let round_trip = self.reactor.round_trip(connection.socket).unwrap_or_default();
-                let round_trip_us = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX);
                 let head = Bytes::copy_from_slice(&exchange.head);
                 exchange.placing = if is_stuck { Placing::Stuck } else { Placing::Unknown };
-                if home.flows.ask(now, flow, Question { number, head, round_trip_us, is_stuck }) {
+                if home.flows.ask(now, flow, Question { number, head, is_stuck }) {
                     self.run_effects();
                     return false;
                 }
@@ -318,13 +314,11 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Home(home) = &mut cluster.part else { return };
         self.metrics.questions.increment();
-        let &Question { number, ref head, round_trip_us, is_stuck } = question;
-        let round_trip = Duration::from_micros(round_trip_us.into());
+        let &Question { number, ref head, is_stuck } = question;
         let whence = Whence {
             holder: home.node(holder),
             client: cluster.flows.key(flow).map(|key| key.client.ip()),
             had: number.saturating_sub(1),
-            round_trip: if round_trip.is_zero() { ROUND_TRIP } else { round_trip },
             possible: Ways::of(if is_stuck { &[Way::Fetch] } else { &[Way::MovedThere, Way::Fetch] }),
         };
         let request = Request::read_again(head);

@@ -553,7 +553,7 @@ impl<H: Host> Worker<H> {
         tcp.sent.append(&mut resent);
         let state = image.http;
         let http = http::Connection::import(self.now, &state.connection).ok_or(RefuseReason::Image)?;
-        let token = self.make_connection(flow, &tcp, &state, listener)?;
+        let token = self.make_connection(flow, (&tcp, image.congestion), &state, listener)?;
         let connection = &mut self.connections[token];
         connection.http = http;
         connection.flags.ended = state.connection.has_input_ended();

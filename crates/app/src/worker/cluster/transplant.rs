@@ -20,7 +20,6 @@ use leat_logic::time::Instant;
 use super::super::{Host, UNKNOWN_SITE, Worker};
 use super::Part;
 use super::home::Home;
-use super::placing::ROUND_TRIP;
 use super::shared::NodeGuard;
 
 /// A request that hasn't come as a whole by then goes where its connection is, and so does all that follows; where nodes have different things, here.
@@ -220,7 +219,6 @@ impl Home {
             holder: Some(holder),
             client: Some(next.arrival.key.client.ip()),
             had: 1,
-            round_trip: ROUND_TRIP,
             possible: Ways::of(&[Way::MovedThere]),
         };
         let facts = Facts::of(request);

@@ -91,36 +91,33 @@ fn worst(model: &CostModel, truth: &Truth) -> (f64, String) {
     let mut worst = (1.0, String::new());
     for size in SIZES_KIB {
         for requests in 1..=20_u32 {
-            for round_trip_ms in [0, 1, 20, 100] {
-                let (kib, requests) = (size as f64, f64::from(requests));
-                let situation = Situation {
-                    place: Place::Dispatcher,
-                    possible: Ways::of(&[Way::MovedThere, Way::Proxy]),
-                    reply_bytes: size << 10,
-                    requests_left: requests,
-                    run_left: requests,
-                    round_trip: Duration::from_millis(round_trip_ms),
-                    is_here: false,
-                };
-                let mut check = |costs: [(Way, f64); 2], decision: Decision| {
-                    let serving = truth.serving(kib, requests);
-                    let best = costs[0].1.min(costs[1].1) + serving;
-                    let (_, cost) = costs.iter().find(|(way, _)| *way == decision.way).expect("one of the two");
-                    let ratio = (cost + serving) / best;
-                    if ratio > worst.0 {
-                        worst = (ratio, format!("{size} KiB, {requests} requests, {round_trip_ms} ms: {decision}"));
-                    }
-                };
-                let decision = model.explain(&situation).expect("two are possible");
-                let costs = [(Way::MovedThere, truth.moved(kib, requests)), (Way::Proxy, truth.proxied(kib, requests))];
-                check(costs, decision);
-                // The same for a node whose connection's next requests belong to another one.
-                let at_node =
-                    Situation { place: Place::Node, possible: Ways::of(&[Way::MovedThere, Way::Fetch]), ..situation };
-                let decision = model.explain(&at_node).expect("two are possible");
-                let handed_on = truth.handed_on(kib) + (requests - 1.0) * truth.steered(kib);
-                check([(Way::MovedThere, handed_on), (Way::Fetch, requests * truth.fetched(kib))], decision);
-            }
+            let (kib, requests) = (size as f64, f64::from(requests));
+            let situation = Situation {
+                place: Place::Dispatcher,
+                possible: Ways::of(&[Way::MovedThere, Way::Proxy]),
+                reply_bytes: size << 10,
+                requests_left: requests,
+                run_left: requests,
+                is_here: false,
+            };
+            let mut check = |costs: [(Way, f64); 2], decision: Decision| {
+                let serving = truth.serving(kib, requests);
+                let best = costs[0].1.min(costs[1].1) + serving;
+                let (_, cost) = costs.iter().find(|(way, _)| *way == decision.way).expect("one of the two");
+                let ratio = (cost + serving) / best;
+                if ratio > worst.0 {
+                    worst = (ratio, format!("{size} KiB, {requests} requests: {decision}"));
+                }
+            };
+            let decision = model.explain(&situation).expect("two are possible");
+            let costs = [(Way::MovedThere, truth.moved(kib, requests)), (Way::Proxy, truth.proxied(kib, requests))];
+            check(costs, decision);
+            // The same for a node whose connection's next requests belong to another one.
+            let at_node =
+                Situation { place: Place::Node, possible: Ways::of(&[Way::MovedThere, Way::Fetch]), ..situation };
+            let decision = model.explain(&at_node).expect("two are possible");
+            let handed_on = truth.handed_on(kib) + (requests - 1.0) * truth.steered(kib);
+            check([(Way::MovedThere, handed_on), (Way::Fetch, requests * truth.fetched(kib))], decision);
         }
     }
     worst
@@ -152,7 +149,6 @@ fn one_shot_replies_are_handed_off_from_about_200_kb_on() {
             reply_bytes: kib << 10,
             requests_left: 1.0,
             run_left: 1.0,
-            round_trip: Duration::ZERO,
             is_here: false,
         };
         model.explain(&situation).expect("two are possible").way
@@ -191,7 +187,6 @@ fn what_could_begin_at_a_node_goes_the_way_that_was_measured_to_be_cheaper() {
             reply_bytes: kib << 10,
             requests_left: requests,
             run_left: requests,
-            round_trip: Duration::ZERO,
             is_here: false,
         };
         let decision = model.explain(&situation).expect("two are possible");

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::curve::{Average, Curve, Prior, Side};
+use super::curve::{Curve, Prior, Side};
 
 /// How a request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +142,6 @@ pub struct Situation {
     pub requests_left: f64,
     /// Those of them that belong to the same node before one doesn't, this one included.
     pub run_left: f64,
-    /// Between client and dispatcher.
-    pub round_trip: Duration,
     /// Whether the content is in the asking node's memory.
     pub is_here: bool,
 }
@@ -239,14 +237,10 @@ const TRIES: std::ops::Range<u32> = 224..256;
 /// A way that is dearer by more than this isn't tried.
 const TRY_COST_MAX: f64 = 3.0;
 
-/// What a connection may send before the first acknowledgement (RFC 6928), in bytes.
-const WINDOW_START_BYTES: f64 = 14_600.0;
-
 /// What the ways cost, as far as it was measured.
 #[derive(Clone, Debug)]
 pub struct CostModel {
     curves: [[Curve; 2]; Work::ALL.len()],
-    latencies: [Average; Work::ALL.len()],
     decisions: u32,
 }
 
@@ -256,7 +250,7 @@ impl Default for CostModel {
             let (dispatcher, node, _) = work.prior();
             [Curve::new(dispatcher), Curve::new(node)]
         };
-        CostModel { curves: Work::ALL.map(curves), latencies: Default::default(), decisions: 0 }
+        CostModel { curves: Work::ALL.map(curves), decisions: 0 }
     }
 }
 
@@ -274,11 +268,6 @@ impl CostModel {
         if count > 0.0 { f64::exp(sum / count) } else { 1.0 }
     }
 
-    /// A piece of work made a reply come so much later.
-    pub fn delayed(&mut self, work: Work, latency: Duration) {
-        self.latencies[work as usize].add(latency.as_secs_f64() * 1e6);
-    }
-
     /// What a piece of work is expected to cost.
     #[must_use]
     pub fn estimate(&self, work: Work, reply_bytes: u64) -> Estimate {
@@ -287,7 +276,7 @@ impl CostModel {
         Estimate {
             dispatcher_us: dispatcher.at(reply_bytes, machine),
             node_us: node.at(reply_bytes, machine),
-            latency_us: self.latencies[work as usize].mean().unwrap_or_else(|| work.prior().2.as_secs_f64() * 1e6),
+            latency_us: work.prior().2.as_secs_f64() * 1e6,
         }
     }
 
@@ -343,11 +332,7 @@ impl CostModel {
             (Place::Dispatcher, Way::MovedThere) => {
                 self.handed_off(Work::Moved, situation, left, run).plus(self.admitted(situation), 1.0)
             }
-            (Place::Node, Way::MovedThere | Way::BornThere) => {
-                let mut once = none.plus(self.estimate(Work::HandedOn, 0), 1.0);
-                once.latency_us += slow_start(situation);
-                once
-            }
+            (Place::Node, Way::MovedThere | Way::BornThere) => none.plus(self.estimate(Work::HandedOn, 0), 1.0),
         }
     }
 
@@ -369,26 +354,12 @@ impl CostModel {
     }
 }
 
-/// What a connection loses whose congestion window doesn't come along, in us.
-fn slow_start(situation: &Situation) -> f64 {
-    let rounds = (situation.reply_bytes as f64 / WINDOW_START_BYTES).max(1.0).log2();
-    rounds * situation.round_trip.as_secs_f64() * 1e6
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn situation(place: Place, ways: &[Way], reply_bytes: u64) -> Situation {
-        Situation {
-            place,
-            possible: Ways::of(ways),
-            reply_bytes,
-            requests_left: 1.0,
-            run_left: 1.0,
-            round_trip: Duration::from_millis(1),
-            is_here: false,
-        }
+        Situation { place, possible: Ways::of(ways), reply_bytes, requests_left: 1.0, run_left: 1.0, is_here: false }
     }
 
     #[test]
@@ -414,22 +385,20 @@ mod tests {
     #[test]
     fn between_equals_the_sooner_is_taken() {
         let mut model = CostModel::default();
-        let at_node = |model: &CostModel, ms| {
+        let at_node = |model: &CostModel| {
             let ways = [Way::Fetch, Way::MovedThere];
-            let situation =
-                Situation { round_trip: Duration::from_millis(ms), ..situation(Place::Node, &ways, 1 << 17) };
-            model.explain(&situation).expect("two are possible")
+            model.explain(&situation(Place::Node, &ways, 1 << 17)).expect("two are possible")
         };
         let us = Duration::from_micros;
         model.measured(Work::Fetched, Side::Node, 1 << 17, us(101));
         model.measured(Work::Fetched, Side::Dispatcher, 1 << 17, us(0));
         model.measured(Work::HandedOn, Side::Node, 0, us(80));
         model.measured(Work::HandedOn, Side::Dispatcher, 0, us(20));
-        let far = at_node(&model, 100);
-        assert_eq!((far.way, far.because), (Way::Fetch, Because::Sooner), "{far}");
-        model.delayed(Work::Fetched, us(900));
-        let near = at_node(&model, 0);
-        assert_eq!((near.way, near.because), (Way::MovedThere, Because::Cheapest), "{near}");
+        let equal = at_node(&model);
+        assert_eq!((equal.way, equal.because), (Way::Fetch, Because::Sooner), "{equal}");
+        model.measured(Work::Fetched, Side::Node, 1 << 17, us(131));
+        let dearer = at_node(&model);
+        assert_eq!((dearer.way, dearer.because), (Way::MovedThere, Because::Cheapest), "{dearer}");
     }
 
     #[test]

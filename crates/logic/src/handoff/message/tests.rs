@@ -11,7 +11,7 @@ fn every_message() -> Vec<Message> {
     let load = Load { flows: 1, requests: 2, cpu_permille: 1_000, queued_bytes: 1 << 40, ..Load::default() };
     let load = Load { is_draining: true, is_failing: true, is_crowded: true, ..load };
     let head = Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n");
-    let question = Question { number: 7, head, round_trip_us: 20_000, is_stuck: true };
+    let question = Question { number: 7, head, is_stuck: true };
     let holding = |phase| Holding { flow, generation, phase };
     let mut messages = vec![
         Message::Hello { incarnation: Incarnation(u64::MAX), number: 7, offers_max: 64, process: None },

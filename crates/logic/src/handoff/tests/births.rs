@@ -188,7 +188,7 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     pair.home.set_rules(Rules { is_asked: true, ..Rules::default() });
     pair.talk();
     pair.node.born(pair.now, FLOW);
-    let question = Question { number: 2, head: Bytes::from_static(b"head"), round_trip_us: 70, is_stuck: false };
+    let question = Question { number: 2, head: Bytes::from_static(b"head"), is_stuck: false };
     assert!(pair.node.ask(pair.now, FLOW, question.clone()));
     pair.talk();
     assert_eq!(pair.home_did, [Effect::Where { flow: FLOW, node: NODE, question: question.clone() }]);

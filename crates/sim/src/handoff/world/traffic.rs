@@ -240,7 +240,7 @@ impl World {
             let now = self.machines[machine].clock(self.now_ns);
             let asks = self.random.percent(60);
             let Some(node) = self.machines[machine].node() else { return };
-            let question = Question { number: number as u32, head: Bytes::new(), round_trip_us: 0, is_stuck: false };
+            let question = Question { number: number as u32, head: Bytes::new(), is_stuck: false };
             let is_asking = asks && node.ask(now, flow, question);
             if !is_asking {
                 node.give_back(flow);
