@@ -15,10 +15,13 @@ use leat_logic::handoff::Congestion;
 
 use super::repair::Info;
 use crate::socket::{borrow, set_option};
-use crate::steering::{Doing, Error, Result};
+use crate::steering::{self, Doing, Error, Result};
 
 /// What a new connection begins with, in segments (RFC 6928).
 const WINDOW_START: u32 = 10;
+
+/// No way to a client holds more, and what is reckoned with it stays within a number's limits, whatever another server says.
+const WINDOW_MAX: u32 = 1 << 20;
 
 /// Who is nearer than that has lost little when a window begins anew: each doubling takes a round trip.
 const NEAR: Duration = Duration::from_millis(2);
@@ -57,10 +60,11 @@ pub(super) fn set(socket: RawFd, known: Congestion, mss: u16, complain: fn(&Erro
     }
     let make = || Ways::new().inspect_err(complain).ok().map(Mutex::new);
     let Some(ways) = WAYS.get_or_init(make) else { return };
-    let bytes = u64::from(known.cwnd) * u64::from(mss);
+    let window = known.cwnd.min(WINDOW_MAX);
+    let bytes = u64::from(window) * u64::from(mss);
     let rate = bytes * 1_000_000 / u64::from(known.srtt_us) * PACE_PERCENT / 100;
     let way = RawWay {
-        window: known.cwnd.min(i32::MAX as u32),
+        window,
         // The highest number stands for any rate.
         rate: u32::try_from(rate).unwrap_or(u32::MAX).max(1),
         round_trip_us: known.srtt_us,
@@ -107,10 +111,12 @@ impl Ways {
             doing: format!("looking for {what}"),
             reason: "the object doesn't have it".to_owned(),
         };
-        let doing = || "program go_on".to_owned();
-        let program: &mut SockOps =
-            programs.program_mut("go_on").ok_or_else(|| lacks("program go_on"))?.try_into().doing(doing)?;
-        program.load().doing(doing)?;
+        let program: &mut SockOps = programs
+            .program_mut("go_on")
+            .ok_or_else(|| lacks("program go_on"))?
+            .try_into()
+            .doing(|| "program go_on".to_owned())?;
+        steering::load("go_on", || program.load())?;
         // A link stands beside those of others in any mode, and ends with this process.
         let group = own_group().doing(|| "looking for this process's control group".to_owned())?;
         program.attach(group, CgroupAttachMode::Single).doing(|| "attaching program go_on".to_owned())?;

@@ -109,6 +109,11 @@ fn the_congestion_window_of_a_far_client_goes_along() {
             assert_ne!(limit(&server), u32::MAX);
             forget_way(&server);
             assert_eq!(limit(&server), u32::MAX, "whoever has it now doesn't know of the limit");
+            // Another server may say anything.
+            let (state, _) = stopped(server);
+            let most = Congestion { srtt_us: 1, cwnd: u32::MAX, ..near };
+            let server = freezer.thaw_knowing(&TcpState { mss: u16::MAX, ..state }, most).unwrap();
+            assert_eq!(repair::info(server.as_raw_fd()).unwrap().congestion().cwnd, 1 << 20);
         }
     });
 }

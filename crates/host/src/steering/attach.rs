@@ -70,6 +70,12 @@ fn was_interrupted(loaded: &std::result::Result<(), ProgramError>) -> bool {
     matches!(loaded, Err(ProgramError::LoadError { io_error, .. }) if io_error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
+/// Loads a program by `load`, again where a signal has come.
+pub(crate) fn load(name: &str, mut load: impl FnMut() -> std::result::Result<(), ProgramError>) -> Result<()> {
+    let again = (1..LOAD_TRIES).map(|_| load()).find(|loaded| !was_interrupted(loaded));
+    again.unwrap_or_else(load).map_err(|error| not_loaded(name, &error))
+}
+
 impl Programs {
     /// Loads an object. Maps that are pinned already are used with what is in them.
     pub(super) fn load(object: &[u8], directory: &Path, maps: &[(&'static str, Option<u32>)]) -> Result<Programs> {
@@ -96,13 +102,11 @@ impl Programs {
         let object = if is_older { Cow::from(for_older_kernel(object)) } else { Cow::from(object) };
         let mut programs = loader.load(&object).doing(|| "loading the steering programs".to_owned())?;
         for (name, program) in programs.programs_mut() {
-            let mut load = || match program {
+            load(name, || match program {
                 Program::SchedClassifier(program) => program.load(),
                 Program::Xdp(program) => program.load(),
                 _ => Err(ProgramError::UnexpectedProgramType),
-            };
-            let again = (1..LOAD_TRIES).map(|_| load()).find(|loaded| !was_interrupted(loaded));
-            again.unwrap_or_else(load).map_err(|error| not_loaded(name, &error))?;
+            })?;
         }
         Ok(Programs { programs, directory })
     }

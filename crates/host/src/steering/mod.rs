@@ -28,6 +28,7 @@ use std::path::PathBuf;
 
 use aya::maps::{MapData, PerCpuArray};
 
+pub(crate) use attach::load;
 pub use attach::{RunTime, measure_run_time};
 pub use batch::{Batch, Place};
 pub use born::{Arrival, Birth, CookieKey, can_name};
