@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use aya::maps::{MapData, SkStorage};
@@ -49,8 +50,9 @@ struct Ways {
 }
 
 /// Of all workers; none where the kernel has refused it. Made for the first connection that has anything to take along, as the kernel calls the program several times
-/// for each connection of this process.
+/// for each connection of this process; and beside the workers, as it takes some 40 ms. Connections begin anew until then.
 static WAYS: OnceLock<Option<Mutex<Ways>>> = OnceLock::new();
+static MAKING: Once = Once::new();
 
 /// Has a socket go on with what is known of its way, once it's connected. `mss`: bytes in a segment. `complain` is told, once for the process, where that isn't
 /// possible.
@@ -58,8 +60,12 @@ pub(super) fn set(socket: RawFd, known: Congestion, mss: u16, complain: fn(&Erro
     if known.cwnd <= WINDOW_START || known.srtt_us == 0 {
         return;
     }
-    let make = || Ways::new().inspect_err(complain).ok().map(Mutex::new);
-    let Some(ways) = WAYS.get_or_init(make) else { return };
+    MAKING.call_once(|| {
+        let make = move || drop(WAYS.set(Ways::new().inspect_err(complain).ok().map(Mutex::new)));
+        // Where there can't be a thread, another process of this node may have more luck.
+        let _ = thread::Builder::new().name("congestion".to_owned()).spawn(make);
+    });
+    let Some(Some(ways)) = WAYS.get() else { return };
     let window = known.cwnd.min(WINDOW_MAX);
     let bytes = u64::from(window) * u64::from(mss);
     let rate = bytes * 1_000_000 / u64::from(known.srtt_us) * PACE_PERCENT / 100;
